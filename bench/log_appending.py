@@ -175,7 +175,7 @@ async def _append(
     """Append and return the seconds, the latencies and how many records each entry took."""
     latencies: list[float] = []
     batches: list[int] = []
-    log.subscribe(lambda applied: batches.append(len(applied)), lambda _: None)
+    log.replica.subscribe(lambda applied: batches.append(len(applied)), lambda _: None)
 
     async def write(mine: Sequence[Put]) -> None:
         for put in mine:
@@ -192,7 +192,7 @@ async def _bare(
     log: NamespaceLog, puts: Sequence[Operation], batches: Sequence[int], store: ObjectStore
 ) -> float:
     """Store the same records in as many entries, and nothing else; return the seconds."""
-    slots, seq = log.replica.slots, log.position.seq + 1_000_000
+    slots, seq = log.replica.slots, log.state.position.seq + 1_000_000
     began = time.perf_counter()
     start = 0
     for size in batches:

@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from relayer.domain.duplicates import Duplicates, StoredDuplicates, column
-from relayer.domain.erasures import BodySlots, Erased, Erasure
+from relayer.domain.erasures import Erased, Erasure
 from relayer.domain.namespace import LogPosition
 from relayer.domain.operations import UNDECODABLE, JobState, OperationId, Outcome, RecordState
 from relayer.domain.paged_rows import PagedRows
@@ -115,7 +115,7 @@ def write_state(state: NamespaceState, pinned: Pinned | None = None) -> Iterator
         outcomes=count,
         erasures=list(state.erasures.known.values()),
         late=list(state.erasures.late),
-        traces=state.erasures.traces.slots,
+        traces=state.erasures.traces,
     )
     blocks = chain(
         _cut(_paged(records, partial(_record_page, unchanged)), _BLOCK_PAGES),
@@ -175,13 +175,12 @@ class StateReader:
             erasures=Erased(
                 {erasure.erasure: erasure for erasure in head.erasures},
                 dict.fromkeys(head.late),
-                BodySlots(head.traces),
+                head.traces,
             ),
             duplicates=self._duplicates(),
-            known=KnownOutcomes.stored(
+            known=KnownOutcomes(
                 self._requests,
-                lambda: [row for block in outcomes for row in _decoded(_OUTCOMES, block)],
-                head.outcomes,
+                (lambda: [row for block in outcomes for row in _decoded(_OUTCOMES, block)], head.outcomes),
             ),
         )
 
@@ -193,7 +192,12 @@ class StateReader:
             )
         except ValueError as error:
             raise CorruptNamespace("a stored state does not know what its records say") from error
-        return Duplicates.restored(stored, self._head.erased_texts, repeats=self._head.repeats)
+        return Duplicates(
+            erased_texts=set(self._head.erased_texts),
+            stored=stored,
+            repeats=self._head.repeats,
+            older=set(older),
+        )
 
 
 def _paged(rows: Mapping[bytes, V], encode: Callable[[list[bytes], list[V]], P]) -> Iterator[P]:

@@ -20,6 +20,7 @@ from relayer.domain.duplicates import Duplicates
 from relayer.domain.erasures import Erased, Erasure, Readers
 from relayer.domain.namespace import LogPosition
 from relayer.domain.operations import (
+    EMBED,
     Close,
     Entry,
     Erase,
@@ -61,40 +62,24 @@ class KnownOutcomes:
 
     Attributes:
         requests: the outcomes of requests by idempotency key.
+        unread: the outcomes of a stored state until they are read: a function that returns them, and their number.
     """
 
     requests: dict[bytes, RequestOutcomes] | PagedRows[RequestOutcomes, Any] = field(default_factory=dict)
+    unread: tuple[Callable[[], OutcomeRows], int] | None = None
     _outcomes: dict[OperationId, Outcome] = field(default_factory=dict)
     _order: deque[tuple[int, OperationId]] = field(default_factory=deque)
-    # The outcomes of a stored state until they are read: a function that returns them, and their number.
-    _unread: tuple[Callable[[], OutcomeRows], int] | None = None
-
-    @classmethod
-    def stored(
-        cls,
-        requests: PagedRows[RequestOutcomes, Any],
-        rows: Callable[[], OutcomeRows],
-        count: int,
-    ) -> KnownOutcomes:
-        """Create the outcomes of a stored state.
-
-        Args:
-            requests: the outcomes of requests by idempotency key.
-            rows: returns the outcomes by operation; called when they are read for the first time.
-            count: the number of these outcomes.
-        """
-        return cls(requests, _unread=(rows, count))
 
     @property
     def held(self) -> tuple[int, int]:
         """Return the number of outcomes by operation in memory, and that of stored ones not read yet."""
-        return len(self._outcomes), 0 if self._unread is None else self._unread[1]
+        return len(self._outcomes), 0 if self.unread is None else self.unread[1]
 
     def read(self) -> None:
         """Read the outcomes of a stored state; before that, `of` does not find them."""
-        if self._unread is not None:
-            known = self._unread[0]()
-            self._unread = None
+        if self.unread is not None:
+            known = self.unread[0]()
+            self.unread = None
             self._outcomes = {operation: outcome for _, operation, outcome in known}
             self._order = deque((time, operation) for time, operation, _ in known)
 
@@ -229,15 +214,6 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
             + unread * _UNREAD_OUTCOME_BYTES
             + (len(self.jobs) + len(self.erased)) * _OUTCOME_BYTES
         )
-
-    @property
-    def repeats_texts(self) -> bool:
-        """Return whether several records may have the same text, with different audiences or speakers."""
-        return self.duplicates.repeats
-
-    def of_the_same_text(self, record: bytes) -> tuple[bytes, ...]:
-        """Return the ids of all records that have the same text as this one, including this one."""
-        return self.duplicates.of_text(self.records[record].content)
 
     def outcome_of(self, operation: Operation) -> Outcome | None:
         """Return the outcome of an operation, None if it is not in the state (I5)."""
@@ -564,22 +540,14 @@ def _is_taken_back(state: NamespaceState, twin: bytes) -> bool:
     return twin in state.erased or (known is not None and known.status is Status.FORGOTTEN)
 
 
-# The kinds of jobs that have no input of their own: they read their records when they run.
-_WITHOUT_INPUT = frozenset({"embed"})
-
-
-def needs_its_input(work: str) -> bool:
-    """Return whether a job of this kind has a sealed input of its own, which contains the texts of its records."""
-    return work not in _WITHOUT_INPUT
-
-
 def accept(state: NamespaceState, operation: JobAccepted) -> Outcome:
     """Accept a job, unless its input contains an erased record."""
     if operation.job in state.jobs:
         return state.refused(Refusal.RECORD_EXISTS, operation.job)
     # A duplicate was not stored, so the job reads the record that it repeats.
     records = tuple(state.repeats.get(record, record) for record in operation.records)
-    if needs_its_input(operation.work) and not state.erased.isdisjoint(records):
+    # A job that computes vectors has no input of its own: it reads its records when it runs.
+    if operation.work != EMBED and not state.erased.isdisjoint(records):
         return state.refused(Refusal.SOURCE_ERASED, operation.job)
     state.jobs[operation.job] = JobState(
         operation.job,
@@ -643,24 +611,24 @@ def erase(state: NamespaceState, records: Sequence[bytes]) -> Outcome:
 
 def trace(state: NamespaceState, operation: Operation | MalformedBody) -> None:
     """Record the bodies in an operation of this entry that are not found by the slot in which their record was stored."""
-    seq, traces = state.position.seq, state.erasures.traces
+    seq, erasures = state.position.seq, state.erasures
     match operation:
         case Put(stored=stored, twin=twin):
             _trace_stored(state, stored)
             if twin:
-                traces.note(twin, seq)  # the body has the text of the twin, in other words
+                erasures.note(twin, seq)  # the body has the text of the twin, in other words
                 _note_late(state, (twin,))
         case Supersede(stored=stored):
             _trace_stored(state, stored)
         case JobAccepted(job=job, records=records):
-            traces.note(job, seq)
+            erasures.note(job, seq)
             _note_late(state, records)
         case JobFinished(job=job, stored=results, vectors=vectors):
-            traces.note(job, seq)
+            erasures.note(job, seq)
             for stored in results:
                 _trace_stored(state, stored)
             for vector in vectors:
-                traces.note(vector.record, seq)
+                erasures.note(vector.record, seq)
                 _note_late(state, (vector.record, vector.context_of))
             known = state.jobs.get(job)
             _note_late(state, known.records if known is not None and results else ())
@@ -670,13 +638,13 @@ def trace(state: NamespaceState, operation: Operation | MalformedBody) -> None:
 
 def _slots_of(state: NamespaceState, gone: Sequence[RecordState]) -> tuple[int, ...]:
     """Return the slots with a body of these records: texts, vectors, job inputs, and context vectors of their neighbours."""
-    ids, traces = [record.record for record in gone], state.erasures.traces
+    ids, erasures = [record.record for record in gone], state.erasures
     following = [state.records[one] for one in state.following(ids)]
     slots: set[int] = set()
     for record in (*gone, *following):
-        slots.update((record.seq, *traces.slots_of(record.record, record.content)))
+        slots.update((record.seq, *erasures.slots_of(record.record, record.content)))
     for job in state.readers().jobs_of(ids):
-        slots.update((state.jobs[job].seq, *traces.slots_of(job)))
+        slots.update((state.jobs[job].seq, *erasures.slots_of(job)))
     return tuple(sorted(slots))
 
 
@@ -684,7 +652,7 @@ def _cancel_jobs(state: NamespaceState, gone: Sequence[bytes]) -> list[bytes]:
     """End the jobs that have no input left, or whose sealed input contains an erased text; return their input records."""
     inputs: list[bytes] = []
     for job in [state.jobs[one] for one in state.readers().jobs_of(gone)]:
-        if job.outcome is None and (needs_its_input(job.work) or state.erased.issuperset(job.records)):
+        if job.outcome is None and (job.work != EMBED or state.erased.issuperset(job.records)):
             job.state = "failed"
             job.reason = Refusal.SOURCE_ERASED.value
             job.sealed = b""
@@ -697,7 +665,7 @@ def _cancel_jobs(state: NamespaceState, gone: Sequence[bytes]) -> list[bytes]:
 def _trace_stored(state: NamespaceState, stored: Stored) -> None:
     kept = state.records.get(stored.record)
     if kept is None or kept.seq != state.position.seq:
-        state.erasures.traces.note(stored.content, state.position.seq)
+        state.erasures.note(stored.content, state.position.seq)
         if state.duplicates.was_erased(stored.content) and not state.duplicates.of_text(stored.content):
             state.erasures.late[state.position.seq] = None
     if state.erased:

@@ -46,10 +46,9 @@ from relayer.lib.work import Backoff
 from relayer.log.compactor import Compaction, CompactionLimits, Compactor
 from relayer.log.index_file import FIRST_BYTES, IndexObjects, model_tag
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ReadAhead, SeenManifest, digest_of
-from relayer.log.replica import Begin, OnApplied, OnReset, Replica
+from relayer.log.replica import Begin, Replica
 from relayer.log.segments import windows
 from relayer.ports import Created, CreateOutcome, EmbeddingModel, Exists, Throttled, Unknown
-from relayer.wire.fields import Consistency
 from relayer.wire.sealing import OVERHEAD
 
 # An upper bound of the bytes that an entry's other fields and the seal take in addition to its operations.
@@ -534,9 +533,10 @@ def begin_reads(
 class NamespaceLog:
     """A replica of one incarnation and the committer that appends to it.
 
-    Use: construct, `subscribe` the projections, `start`, then `append` and `read`, finally `close`.
+    Use: construct, subscribe projections to the replica, `start`, then `append` and read the replica, finally `close`.
 
     Attributes:
+        replica: follows the log; only the log changes its state.
         indexes: the stored states and views of this log.
     """
 
@@ -555,46 +555,14 @@ class NamespaceLog:
         self.pointer = pointer
         self._allowance = allowance
         self._ports = ports
-        self._replica = Replica(ports, account, pointer.incarnation, begin, seen, ahead=ahead)
-        self.indexes = IndexObjects(ports, account, self._replica, ahead)
-        self._committer = Committer(ports, self._replica, limits or CommitterLimits())
-
-    @property
-    def replica(self) -> Replica:
-        """Return the replica that follows the log, for maintenance tasks that run alongside requests."""
-        return self._replica
+        self.replica = Replica(ports, account, pointer.incarnation, begin, seen, ahead=ahead)
+        self.indexes = IndexObjects(ports, account, self.replica, ahead)
+        self._committer = Committer(ports, self.replica, limits or CommitterLimits())
 
     @property
     def state(self) -> NamespaceState:
         """Return the state that this process has applied so far; only the log changes it."""
-        return self._replica.state
-
-    @property
-    def position(self) -> LogPosition:
-        """Return the position up to which this process has applied the log."""
-        return self._replica.state.position
-
-    @property
-    def broken(self) -> bool:
-        """Return whether reading and appending are refused until the log is reloaded; see `Replica.subscribe`."""
-        return self._replica.broken
-
-    @property
-    def nbytes(self) -> int:
-        """Return about how many bytes the log takes in memory."""
-        return self._replica.nbytes
-
-    def unsubscribe(self) -> None:
-        """Remove the projections, so that their memory is freed even if there are still references to this log."""
-        self._replica.unsubscribe()
-
-    def subscribe(self, on_applied: OnApplied, on_reset: OnReset) -> None:
-        """Register a projection; see `Replica.subscribe`."""
-        self._replica.subscribe(on_applied, on_reset)
-
-    def positions(self) -> list[LogPosition]:
-        """Return the last positions of the log; see `Replica.positions`."""
-        return self._replica.positions()
+        return self.replica.state
 
     async def start(self) -> LogPosition:
         """Read the log and accept appends. After an error nothing is running, and `start` may be called again.
@@ -602,7 +570,7 @@ class NamespaceLog:
         Raises:
             CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: as `Replica.reload`.
         """
-        position = await self._replica.reload()
+        position = await self.replica.reload()
         self._committer.start()
         return position
 
@@ -631,23 +599,14 @@ class NamespaceLog:
                 )
         return outcomes
 
-    async def read(
-        self,
-        consistency: Consistency = Consistency.STRONG,
-        min_position: LogPosition | None = None,
-        since: float | None = None,
-    ) -> LogPosition:
-        """Make `state` as fresh as requested; see `Replica.read`."""
-        return await self._replica.read(consistency, min_position, since)
-
     def compaction_due(self, limits: CompactionLimits) -> bool:
         """Return whether the tail is long enough to be compacted, as far as this process knows."""
-        self._replica.tidy_written()
-        return Compactor(self._ports, self._replica, limits).due
+        self.replica.tidy_written()
+        return Compactor(self._ports, self.replica, limits).due
 
     async def compact(self, limits: CompactionLimits) -> Compaction | None:
         """Write one segment if needed; see `Compactor.run`. Appends and reads are possible meanwhile."""
-        return await Compactor(self._ports, self._replica, limits).run()
+        return await Compactor(self._ports, self.replica, limits).run()
 
     async def close(self, grace: float = 10.0) -> None:
         """Commit the queued operations and stop; operations that are not committed in time fail.

@@ -177,7 +177,7 @@ class OpenNamespace:
             ahead=ahead,
             allowance=self.allowance,
         )
-        self.log.subscribe(self._on_applied, self._on_reset)
+        self.log.replica.subscribe(self._on_applied, self._on_reset)
 
     def _new_view(self) -> NamespaceView:
         view = self._view_of(self.former or self.newest)
@@ -213,7 +213,7 @@ class OpenNamespace:
     @property
     def position(self) -> LogPosition:
         """The position in the log that has been applied."""
-        return self.log.position
+        return self.log.state.position
 
     @property
     def last_time(self) -> int:
@@ -223,13 +223,13 @@ class OpenNamespace:
     @property
     def broken(self) -> bool:
         """Return whether the namespace has to be opened again before requests can use it."""
-        return self._failure is not None or self.log.broken or self.log.state.closed
+        return self._failure is not None or self.log.replica.broken or self.log.state.closed
 
     @property
     def nbytes(self) -> int:
         """Return the approximate size in memory, in bytes."""
         kept = int(self._vectors.currsize) + len(self._essentials) * _ESSENTIAL_BYTES
-        return _EMPTY_BYTES + self.log.nbytes + self.view.nbytes + kept
+        return _EMPTY_BYTES + self.log.replica.nbytes + self.view.nbytes + kept
 
     # State in the log.
 
@@ -285,7 +285,8 @@ class OpenNamespace:
 
     def of_the_same_text(self, record: bytes) -> tuple[bytes, ...]:
         """Return the records that have the same text as this one, including itself."""
-        return self.log.state.of_the_same_text(record)
+        state = self.log.state
+        return state.duplicates.of_text(state.records[record].content)
 
     def duplicate_of(self, key: bytes) -> RecordState | None:
         """Return the newest record of which a new one would be a duplicate; ``key`` is from `NamespaceKeys.likeness_mac`."""
@@ -450,7 +451,7 @@ class OpenNamespace:
     @property
     def repeats_texts(self) -> bool:
         """Return whether several records may have the same text, because the audience or the speaker differs."""
-        return self.log.state.repeats_texts
+        return self.log.state.duplicates.repeats
 
     def search(
         self,
@@ -659,7 +660,7 @@ class OpenNamespace:
     ) -> None:
         """Bring the log up to date as the consistency level requires, see `read`; the view may lag behind."""
         wanted = LogPosition(min_position.seq, bytes.fromhex(min_position.digest)) if min_position else None
-        await self.log.read(consistency, wanted, since)
+        await self.log.replica.read(consistency, wanted, since)
 
     @property
     def lags(self) -> bool:
@@ -847,7 +848,7 @@ class OpenNamespace:
                 # A task that is cancelled before its first step does not run its `finally` clause.
                 self._end_indexing()
             # The log's subscribers are methods of this object. Without them only the users of the namespace refer to its keys.
-            self.log.unsubscribe()
+            self.log.replica.unsubscribe()
             self._restored = None
             self._behind.clear()
             # Wake callers of `changed`: there will be no more changes here.
