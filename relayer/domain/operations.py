@@ -398,12 +398,8 @@ def decode_versioned(
 ) -> T:
     """Decode an object whose first field is its version or format.
 
-    Args:
-        data: the encoded object.
-        decoder: decodes every version up to ``newest``.
-        newest: the newest version that is known.
-        having: the beginning of the sentence about a newer version, such as "an entry has version".
-        corrupt: the sentence about bytes that are no such object.
+    The error messages are ``having``, such as "an entry has version", followed by a version above the ``newest`` that is
+    known, and ``corrupt`` about bytes that are no such object.
 
     Raises:
         UpgradeRequired: the object has a version that this one does not know (I12).

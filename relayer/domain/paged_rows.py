@@ -28,11 +28,8 @@ class _Unread(Generic[T]):
 class PagedRows(MutableMapping[bytes, V], Generic[V, T]):
     """A dictionary in the order in which values were added, with pages that are decoded on demand.
 
-    ``T`` is the type of an encoded page.
-
-    Args:
-        decode: returns the keys and values of a page, with exactly the keys that the page was added with. Its exceptions
-            are raised by the method that reads a value of the page.
+    ``T`` is the type of an encoded page. ``decode`` returns the keys and values of a page, with exactly the keys that the page
+    was added with. Its exceptions are raised by the method that reads a value of the page.
     """
 
     def __init__(self, decode: Callable[[T], Iterable[tuple[bytes, V]]] | None = None) -> None:

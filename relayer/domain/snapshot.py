@@ -93,10 +93,8 @@ _OUTCOMES = msgspec.msgpack.Decoder(list[_Outcome])
 def write_state(state: NamespaceState, pinned: Pinned | None = None) -> Iterator[bytes]:
     """Return the blocks of a state as it is now. Each is encoded when the iterator reaches it: 1,024 records in about 1 ms.
 
-    Args:
-        state: the state to write.
-        pinned: the ``pinned`` of the state, which may then change while blocks are encoded. Without it, the state must not
-            change before the last block.
+    With the ``pinned`` of the state, that may change while blocks are encoded. Without it, it must not change before the last
+    block.
     """
     duplicates, (count, outcomes) = state.duplicates, state.known.blocks(_BLOCK_OUTCOMES)
     records, requests = state.records.copy(), state.known.requests.copy()

@@ -407,11 +407,8 @@ def _weigh(rows: Sized, each: int, unread: int) -> int:
 def put(state: NamespaceState, stored: Stored, author: bytes, *, twin: bytes = b"") -> Outcome:
     """Store a record, unless it is a duplicate, must not be stored again, or was derived from an erased record.
 
-    Args:
-        state: the state to change.
-        stored: the record.
-        author: the signing key of the sender; empty for a job.
-        twin: the record that a capture found to say the same in other words; empty for none.
+    ``author`` is the signing key of the sender, empty for a job. ``twin`` is the record that a capture found to say the same
+    in other words, empty for none.
     """
     before = state.duplicates.newest(stored.dedupe_key)
     known = _duplicate_for(state, stored, before) or _duplicate_for(state, stored, twin)

@@ -131,12 +131,8 @@ async def open_or_create(
 ) -> OpenedNamespace:
     """Open a namespace, creating the objects of it that are missing.
 
-    Args:
-        ports: the store, the clock and the keys.
-        new: the account, the name and the properties of the namespace.
-        secret: the namespace secret, 32 bytes; keys are derived from it, and it is not kept.
-        on_manifest: called with the incarnation and the manifest if the manifest existed already.
-        on_new: called before a new namespace is created; may raise.
+    The keys are derived from the ``secret`` of 32 bytes, which is not kept. ``on_manifest`` is called with the incarnation and
+    the manifest if the manifest existed already, and ``on_new`` before a new namespace is created; it may raise.
 
     Raises:
         WrongCustody: it exists under the other custody; nothing was written.
@@ -186,11 +182,8 @@ async def page_pointers(
     They are in the order of their tags, the keyed hashes of their names: no other order is known without unsealing all of
     them. The returned tag is empty if there are no more. A pointer that is deleted meanwhile is left out.
 
-    Args:
-        ports: the store and the keys.
-        account: the id of the account.
-        after: the tag that the previous page ended with; empty for the first page.
-        limit: the maximum number of pointers to read; None reads all.
+    A page begins after the tag ``after``, with which the page before ended, and has at most ``limit`` pointers; None reads
+    all.
 
     Raises:
         CorruptNamespace, StoreError: as `list_pointers`.

@@ -190,10 +190,7 @@ class IndexReader:
     async def open(cls, store: ReadAhead, at: str, place: PartSealer) -> IndexReader | None:
         """Read the beginning of an index; None if there is no such object.
 
-        Args:
-            store: the reads, some of which may have begun already.
-            at: the key of the object in the store.
-            place: unseals the head and the state.
+        Some of the reads of the object at the store's key ``at`` may have begun already in ``store``.
 
         Raises:
             CorruptNamespace: the object is not an index, or not the index with this key.

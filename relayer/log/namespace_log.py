@@ -509,12 +509,7 @@ def begin_reads(
     Opening reads them one after the other, because each could show that a different object is needed next. That is almost
     never the case, so reading all of them at the same time saves time.
 
-    Args:
-        ahead: the reads, which the log is opened with.
-        layout: the keys of objects.
-        models: the embedding models whose index is usable.
-        incarnation: the incarnation of the log.
-        manifest: the manifest as it was just read.
+    The log is then opened with ``ahead``. ``models`` are those whose index is usable, and the ``manifest`` was just read.
     """
     known = 0
     if manifest.index_key and manifest.index_model in map(model_tag, models):
@@ -609,9 +604,5 @@ class NamespaceLog:
         return await Compactor(self._ports, self.replica, limits).run()
 
     async def close(self, grace: float = 10.0) -> None:
-        """Commit the queued operations and stop; operations that are not committed in time fail.
-
-        Args:
-            grace: maximum time in seconds.
-        """
+        """Commit the queued operations for at most ``grace`` seconds and stop; those not committed by then fail."""
         await self._committer.close(grace)

@@ -226,11 +226,7 @@ class Layout:
 
     @staticmethod
     def entry(incarnation: bytes, seq: int) -> str:
-        """Return the object key of a log entry.
-
-        Args:
-            incarnation: the id of the namespace's log, 16 bytes.
-            seq: the number of the entry, from 1.
+        """Return the key of a log entry; ``seq`` counts from 1.
 
         Example:
             >>> Layout.entry(bytes(16), 1)

@@ -264,9 +264,7 @@ class Replica:
         A reader checks the position where its tail started (I4), and a writer checks the slot that it created, after creating
         it (I3): up to the watermark, it means nothing whether a key exists.
 
-        Args:
-            start: the first slot.
-            times: the store's times of the responses, in ms.
+        The store's ``times`` of the responses are in ms.
 
         Raises:
             CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: as `ManifestView.read`.

@@ -70,12 +70,8 @@ async def rotate(
 ) -> Rotated:
     """Seal all of a namespace again under another secret, and use that from then on.
 
-    Args:
-        ports: the store, the clock and the keys.
-        account: the id of the account.
-        pointer: the pointer, of custody ``agent``, with the present incarnation.
-        keys: the keys of this incarnation.
-        key: has the secret of the new generation; if a rotation was begun before, of the generation of that rotation.
+    The ``pointer`` is of custody ``agent``, and ``keys`` are those of its incarnation. ``key`` has the secret of the new
+    generation; if a rotation was begun before, of the generation of that rotation.
 
     Raises:
         WrongNamespaceKey: a rotation was begun with another secret.

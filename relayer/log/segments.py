@@ -163,11 +163,8 @@ def open_pack(data: bytes, place: PartSealer) -> Iterator[LinkedEntry]:
 def salvage_pack(data: bytes, size: int, place: PartSealer) -> Iterator[LinkedEntry]:
     """Yield the entries of every page that can still be unsealed in a damaged segment, in order.
 
-    Args:
-        data: the remaining bytes of the segment.
-        size: the number of bytes that it had. What was cut off is replaced with zeros, so bodies may be damaged; that is
-            detected when they are unsealed.
-        place: unseals the pages of this segment.
+    What was cut off of the ``size`` bytes that it had is replaced with zeros, so bodies may be damaged; that is detected when
+    they are unsealed.
     """
     try:
         pages, texts, vectors = _parts(memoryview(data[:size].ljust(size, b"\0")))

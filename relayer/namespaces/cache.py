@@ -243,15 +243,10 @@ class OpenNamespaces:
                 await self._drop((account, name), opened)
 
     async def rotate(self, access: Access, work: Callable[[], Coroutine[object, object, T]]) -> T:
-        """Rotate the keys of a namespace, then close it. Cancelling the caller does not stop the rotation.
+        """Rotate the keys of a namespace by ``work`` and return its result, then close the namespace.
 
-        Args:
-            access: the account and the namespace.
-            work: rotates the keys. If a rotation of the namespace runs already, it is not called, and its
-                caller gets the result of the running rotation.
-
-        Returns:
-            The result of ``work``; its exceptions are raised.
+        Cancelling the caller does not stop the rotation. If a rotation of the namespace runs already, ``work`` is not called,
+        and the result is that of the running rotation. Exceptions of it are raised.
         """
         key = (access.account, access.namespace)
         task = self._rotations.get(key)

@@ -44,12 +44,9 @@ class _Due:
 
 
 class Erasures:
-    """Carries out the erasures that this process knows of.
+    """Carries out the erasures that this process knows of; the replicas of open namespaces are used if there are any.
 
-    Args:
-        ports: the store.
-        namespaces: the open namespaces, whose replicas of the log are used if there are any.
-        grace_ms: how long after the deletion an erasure may be confirmed, by the store's time.
+    An erasure may be confirmed ``grace_ms`` after the deletion, by the store's time.
 
     Attributes:
         counts: numbers since the start: ``destroyed``, ``confirmed``, ``failures``.

@@ -327,9 +327,7 @@ class OpenNamespace:
     ) -> RenderedMemory:
         """Return a hit as rendered for a response. Live memories are cached until their state changes.
 
-        Args:
-            number: the key of the hit in the index.
-            show: renders a memory, given the time in ms at which its validity ends (None: it does not).
+        ``show`` renders a memory, given the time in ms at which its validity ends (None: it does not).
 
         Raises:
             CorruptNamespace: as `hit`.
@@ -409,11 +407,7 @@ class OpenNamespace:
         return record in self.view and (not kinds or self.view.table.is_of_kind(record, kinds))
 
     def is_turn(self, record: bytes) -> bool:
-        """Return whether an id is that of a conversation turn that was stored verbatim, and not of a memory.
-
-        Args:
-            record: the id, 16 bytes.
-        """
+        """Return whether an id is that of a conversation turn that was stored verbatim, and not of a memory."""
         return record in self.view.table.dialogues
 
     def last_of_session(self, session: str) -> bytes:
@@ -499,13 +493,9 @@ class OpenNamespace:
     def wishes(
         self, audiences: Sequence[str], trusts: Sequence[str], now: int, prompt: str = ""
     ) -> list[Wish]:
-        """Return the live wishes not to be reminded, without those whose subject a prompt names.
+        """Return the live wishes not to be reminded, without those whose subject a prompt names; "" names nothing.
 
-        Args:
-            audiences: only wishes for these; empty for all.
-            trusts: only wishes of these; empty for all.
-            now: in ms since the epoch.
-            prompt: what the person asks or says; "" names nothing.
+        Only wishes for these audiences and of these trusts count, with empty filters all. ``now`` is in ms.
         """
         known = self.view.table.wishes(audiences, trusts, now)
         of_prompt = named_in(prompt)
@@ -678,12 +668,9 @@ class OpenNamespace:
         deadline: Deadline | None = None,
         plaintexts: Mapping[tuple[bytes, str, bytes], bytes] | None = None,
     ) -> list[Outcome]:
-        """Append operations as `NamespaceLog.append` does.
+        """Append operations as `NamespaceLog.append` does, before the deadline if there is one.
 
-        Args:
-            operations: what to append.
-            deadline: limits the time; None for no limit.
-            plaintexts: the plaintexts that the operations seal, by record, part and seal, so that the view need not decrypt them.
+        ``plaintexts`` are what the operations seal, by record, part and seal, so that the view need not decrypt them.
         """
         known = self.view.plaintexts
         known.update(plaintexts or {})

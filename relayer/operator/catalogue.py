@@ -203,12 +203,7 @@ class Catalogue:
 
 
 async def read_catalogue(ports: LogPorts, known: Iterable[str] = ()) -> Catalogue:
-    """List accounts and their pointers.
-
-    Args:
-        ports: the store and its keys.
-        known: ids of accounts that are included even if their own object is lost.
-    """
+    """List accounts and their pointers; ``known`` are ids of accounts that are included even if their own object is lost."""
     keys = await ports.keys_below("acct/")
     there = set(keys)
     reader = _Reader(ports)
@@ -300,9 +295,7 @@ async def read_reports(
 ) -> tuple[list[tuple[str, bytes, ErasureReport]], list[Defect]]:
     """Read the reports of erasures.
 
-    Args:
-        ports: the store and its keys.
-        say: appended to the description of each finding.
+    The sentence ``say`` is appended to the description of each finding.
 
     Returns:
         The reports, each with its key and its stored bytes, and findings about those that cannot be read.

@@ -77,11 +77,7 @@ async def probe(
 ) -> ProbeReport:
     """Check a store by concurrent creates and swaps of fresh keys below ``prefix``, which are removed again.
 
-    Args:
-        store: the store to check.
-        randomness: for keys and contents.
-        prefix: of the keys.
-        kept: called with a description of each guarantee that the store passed.
+    ``kept`` is called with a description of each guarantee that the store passed.
 
     Raises:
         BrokenPromise: the store lacks a guarantee, which the message names.
@@ -289,10 +285,7 @@ KEPT_MS = 7 * 24 * 3_600_000
 async def probe_unless_known(ports: LogPorts, version: str, *, always: bool = False) -> ProbeReport | None:
     """Probe the store, or return None if a probe of the last seven days is recorded in it.
 
-    Args:
-        ports: the store, its layout, and the key that seals the record.
-        version: of memrelay. Another version probes again.
-        always: whether to probe in any case.
+    Another ``version`` of memrelay probes again, and so does ``always``.
 
     Raises:
         BrokenPromise: the store lacks a guarantee that the log needs.

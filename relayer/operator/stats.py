@@ -167,8 +167,7 @@ def _count(stats: Stats, listed: Listed, manifest: Manifest | None, log: _Log) -
 def parse_traffic(metrics: str) -> Traffic | None:
     """Return the average store requests per request to the routes under ``/v1/``; None if there was no such request.
 
-    Args:
-        metrics: a relayer's metrics in the text format of Prometheus.
+    ``metrics`` is a relayer's metrics page in the text format of Prometheus.
     """
     calls = _sums(metrics, "memrelay_store_requests_total", "call")
     routes = _sums(metrics, "memrelay_http_requests_total", "route")

@@ -159,11 +159,8 @@ async def verify_store(
 ) -> StoreReport:
     """Verify every namespace of a store. Relayers may use the store meanwhile.
 
-    Args:
-        ports: the store and its keys.
-        known: account ids for `read_catalogue`.
-        secrets: agents' secrets. The bodies of the namespaces that they open are verified too.
-        progress: called with the namespaces, to show the progress.
+    ``known`` are account ids for `read_catalogue`. The bodies of the namespaces that the agents' ``secrets`` open are verified
+    too.
     """
     catalogue = await read_catalogue(ports, known)
     spaces = [await verify_namespace(ports, listed, secrets) for listed in progress(catalogue.namespaces)]

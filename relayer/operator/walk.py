@@ -49,16 +49,10 @@ async def walk_log(
     new_visit: Callable[[], Visit] = lambda: lambda _: None,
     manifest: Manifest | None = None,
 ) -> Walk:
-    """Read all of a log.
+    """Read all of a log. If its manifest has changed, it is read again: a log may look damaged while a relayer compacts it.
 
-    A log may look damaged while a relayer compacts and collects it. If its manifest has changed, it is read again.
-
-    Args:
-        ports: the store and its keys.
-        account: the account's id.
-        incarnation: of the namespace.
-        new_visit: called once for each attempt; returns a function that is called with every readable entry, in order.
-        manifest: used instead of the one in the store; None for that one.
+    ``new_visit`` is called once for each attempt; it returns a function that is called with every readable entry, in order. A
+    ``manifest`` replaces the one in the store.
     """
     rounds = 0
     while True:

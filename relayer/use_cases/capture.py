@@ -509,10 +509,7 @@ def _unmentioned(
 ) -> tuple[str, ...]:
     """Return the words of what a wish not to be reminded is about; "her" is the subject of what the same person said before.
 
-    Args:
-        opened: the namespace, which has what the person said in earlier requests.
-        request: the request.
-        said: the index of a turn, and a candidate of it.
+    ``said`` is the index of a turn, and a candidate of it.
     """
     turn, candidate = said
     item = request.turns[turn]

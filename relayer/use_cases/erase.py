@@ -250,11 +250,8 @@ def _no_such_namespace() -> Refused:
 async def rotate_keys(ctx: Context, access: Access, new: SealedKey, deadline: Deadline) -> RotateKeysResponse:
     """Rotate the keys of a namespace. If the same request was carried out before, nothing is changed.
 
-    Args:
-        ctx: the services.
-        access: the access with the present secret.
-        new: the secret of the new generation, of the same namespace and agent.
-        deadline: when the response is due; the work goes on after it.
+    ``access`` has the present secret, and ``new`` that of the new generation, of the same namespace and agent. The work goes
+    on after the deadline.
 
     Raises:
         Refused: ``not_found``; ``old_generation``: the new one is not above the present one; or ``rotation_begun``: an

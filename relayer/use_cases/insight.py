@@ -45,12 +45,7 @@ _VERSION = "1"
 
 
 def active_prompt(style: StyleName, characters: int) -> str:
-    """Return the system prompt for a reminder: the common rules, then those of the style.
-
-    Args:
-        style: the name of the style.
-        characters: the maximum length of the reminder.
-    """
+    """Return the system prompt for a reminder of up to ``characters`` characters: the common rules, then those of the style."""
     rules = _read(f"active/{_VERSION}.txt").replace("{characters}", str(characters))
     return f"{rules}\n{_read(f'active/{_VERSION}.{style}.txt')}"
 
@@ -198,13 +193,7 @@ async def consult(
 ) -> ChatAnswer:
     """Complete a prompt and count the tokens for an account. If the request is cancelled, so is the completion.
 
-    Args:
-        ctx: the services of the relayer.
-        work: the relayer's models and their budget.
-        account: the account that pays.
-        question: the prompt.
-        deadline: of the request.
-        models: to be tried in this order, each if the one before is not available; empty for those of ``work``.
+    The ``models`` are tried in this order, each if the one before is not available; empty for those of ``work``.
 
     Raises:
         TimeoutError: the model took longer than the remaining time, less a reserve for the response.
@@ -220,10 +209,7 @@ async def consult(
 def models_for(work: ChatWork, named: str = "", *, resolved_only: bool = False) -> list[ChatModel]:
     """Return the models to try, in order: the named one if the relayer has it, otherwise its main model; then the other one.
 
-    Args:
-        work: the relayer's models.
-        named: the model that the request names; empty for any.
-        resolved_only: whether to return only the named model, or only the main model if the request names none.
+    With ``resolved_only``, only the named model is returned, or only the main model if none is named.
     """
     known = [work.model, *([work.fallback] if work.fallback is not None else [])]
     wished = [model for model in known if model.name == named]
@@ -295,11 +281,7 @@ def ask_for_answer(request: AskRequest, memories: Sequence[Excerpt]) -> tuple[Ch
 def read_cited(answer: str, request: AskRequest, memories: Sequence[Excerpt], tokens: int = 0) -> Checked:
     """Parse and check a completion; the text is dropped if it cites nothing, or has names or numbers that its memories lack.
 
-    Args:
-        answer: the completion.
-        request: the question.
-        memories: what the model read.
-        tokens: what the completion cost, for the error.
+    The error says how many ``tokens`` the completion cost.
 
     Raises:
         ModelAnswerUnusable: ``not_json`` or ``wrong_shape``.
@@ -403,12 +385,6 @@ async def active_recall(
 
     The model gets the hits of a search; it is not called if there are none. If the model fails or is too
     slow, the response contains the hits instead.
-
-    Args:
-        ctx: the parts of the relayer that serve requests.
-        access: the namespace, and the rights of the caller.
-        request: the query, the model and its limits.
-        deadline: the time by which the response must be ready, even without the model.
 
     Returns:
         A response whose ``status`` is ``ok`` (with the summary), ``empty`` (nothing to recall), ``fallback``

@@ -283,10 +283,7 @@ def _passing(
 ) -> list[RecordState]:
     """Return what matches the filter now: memories, newest first, then stored turns if they are to be erased too.
 
-    Args:
-        opened: the namespace.
-        request: the filter and the mode.
-        before: only records from before this entry of the log; None for all.
+    With ``before``, only records from before this entry of the log.
     """
     erases = request.mode == "erase"
     passing = [memory.state for memory in opened.memories(request) if erases or memory.is_live][::-1]

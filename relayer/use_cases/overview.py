@@ -170,13 +170,8 @@ async def profile(
     None is cut. Of two that contradict each other, the newer one is chosen, and a fact replaces the words that it was derived
     from.
 
-    Args:
-        ctx: the services of the relayer.
-        access: the namespace, with its key.
-        max_tokens: the budget of the whole document, at four bytes per token.
-        audiences: only memories for these; empty for all.
-        trusts: only memories of these; empty for all.
-        deadline: of the request.
+    ``max_tokens`` is the budget of the whole document, at four bytes per token. Only memories for the ``audiences`` and of the
+    ``trusts`` are chosen; empty for all.
 
     Raises:
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
@@ -291,13 +286,7 @@ async def standing(
     Within each class, pinned memories come first, then the newest ones. A memory is left out if all of its words occur in one
     line before it.
 
-    Args:
-        ctx: the services of the relayer.
-        access: the namespace, with its key.
-        lines: the maximum number of lines.
-        audiences: only memories for these; empty for all.
-        trusts: only memories of these; empty for all.
-        deadline: of the request.
+    There are at most ``lines``, of memories for the ``audiences`` and of the ``trusts``; empty for all.
 
     Raises:
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
@@ -366,15 +355,9 @@ async def newest_days(
 ) -> ContextResponse:
     """Return the newest memories of the newest days, by when they happened or else were stored, and those that name a coming day.
 
-    Args:
-        ctx: the services of the relayer.
-        access: the namespace, with its key.
-        days: the maximum number of days; days without memories do not count.
-        items: the maximum number of memories of one day, and of those that name a coming day.
-        offset_minutes: the offset of the reader's time zone from UTC, which says when a day begins.
-        audiences: only memories for these; empty for all.
-        trusts: only memories of these; empty for all.
-        deadline: of the request.
+    Days without memories do not count. ``items`` limits the memories of one day, and those that name a coming day.
+    ``offset_minutes`` is the offset of the reader's time zone from UTC, which says when a day begins. Empty ``audiences`` and
+    ``trusts`` mean all.
     """
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
@@ -416,11 +399,8 @@ async def _coming(
 ) -> list[OpenedMemory]:
     """Return the memories that name a coming day, the soonest first, of one day the newest first.
 
-    Args:
-        memories: oldest first; if the time is nearly up, only the newest of them are read.
-        now: in ms since the epoch.
-        place: the reader's time zone.
-        deadline: of the request.
+    ``memories`` are oldest first; if the time is nearly up, only the newest of them are read. ``now`` is in ms, and ``place``
+    the reader's time zone.
     """
     reserve = deadline.remaining() * (1 - _SHARE)
     today = (_EPOCH + timedelta(milliseconds=now)).astimezone(place).date()

@@ -203,12 +203,6 @@ async def recall_encoded(
     searched by terms alone and the response is marked ``degraded``. The response is not validated, because memories are
     validated when they are stored.
 
-    Args:
-        ctx: the services of the relayer.
-        access: the namespace, with its key.
-        request: the query and its options.
-        deadline: when the response is due.
-
     Raises:
         Refused: ``bad_vector``: the request's vector does not fit the model.
         AccountBusy: too many requests of this account wait for the embedder.
@@ -578,12 +572,7 @@ def _gone(opened: OpenNamespace, standing: Sequence[str], wishes: Sequence[Wish]
 
 
 class _Unspoken:
-    """The memories that wishes not to be reminded keep out of a prompt; each is compared with them once.
-
-    Args:
-        opened: the namespace.
-        wishes: see `OpenNamespace.wishes`.
-    """
+    """The memories that wishes not to be reminded keep out of a prompt; each is compared with them once."""
 
     def __init__(self, opened: OpenNamespace, wishes: Sequence[Wish]) -> None:
         self._opened = opened

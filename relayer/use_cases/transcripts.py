@@ -59,13 +59,7 @@ async def keep_turn(
     The turn is not stored if it contains a text that was forgotten or erased. Messages that the gateway marked as suspect are
     left out.
 
-    Args:
-        ctx: the services of the relayer.
-        opened: the namespace.
-        access: the namespace, with its key.
-        request: the turn; secrets must have been removed from it.
-        outcomes: the outcomes of storing its memories.
-        deadline: of the request.
+    Secrets must have been removed from the request; ``outcomes`` are those of storing its memories.
 
     Raises:
         RelayerError: the log cannot append the turn now; the caller may repeat the request.

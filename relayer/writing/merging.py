@@ -102,12 +102,8 @@ async def classify(
     Call it when the index is up to date, and append soon afterwards. Only memories of the same speaker and audience count. Without
     a vector or a reader, or for a text too long for one statement, nothing is merged.
 
-    Args:
-        ctx: the services of the relayer.
-        opened: the namespace.
-        new: the record.
-        vector: of its text.
-        derived: whether a model made it of statements that are stored as well, so that nothing is lost if it repeats a live memory.
+    ``vector`` is that of the text. ``derived`` says that a model made the record of statements that are stored as well, so
+    that nothing is lost if it repeats a live memory.
     """
     if vector is None or len(new.text) > LONGEST:
         return NOTHING_KNOWN

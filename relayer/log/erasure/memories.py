@@ -91,11 +91,9 @@ Collect = Callable[[], Awaitable[object]]
 class MemoryEraser:
     """The eraser of memories in one incarnation. Only one run at a time is allowed.
 
-    Args:
-        ports: the store, the clock and the keys.
-        replica: follows the incarnation's log and has applied the erasures of the reports that `run` gets.
-        collect: runs the collector as far as possible without waiting.
-        grace_ms: how long in ms after the deletion an erasure may be confirmed, by the store's time.
+    The ``replica`` follows the incarnation's log and has applied the erasures of the reports that `run` gets. ``collect`` runs
+    the collector as far as possible without waiting. An erasure may be confirmed ``grace_ms`` after the deletion, by the
+    store's time.
     """
 
     def __init__(self, ports: LogPorts, replica: Replica, collect: Collect, grace_ms: int = GRACE_MS) -> None:

@@ -58,12 +58,7 @@ def former_report(account: str, pointer: Pointer, asked_at: int) -> ErasureRepor
 
 
 class NamespaceEraser:
-    """The eraser of namespaces.
-
-    Args:
-        ports: the store, the clock and the keys.
-        grace_ms: how long in ms the entries stay after everything else was deleted, by the store's time.
-    """
+    """The eraser of namespaces. Entries stay for ``grace_ms`` after everything else was deleted, by the store's time."""
 
     def __init__(self, ports: LogPorts, grace_ms: int = GRACE_MS) -> None:
         self._ports = ports
