@@ -386,7 +386,6 @@ class ChatAnswer:
     """The response of a language model.
 
     Attributes:
-        text: the text of the response.
         tokens: number of tokens of the prompt and the response.
         model: the name of the model, empty if it is not known.
     """
@@ -449,11 +448,9 @@ class RequestSpan:
     """The trace span of a request that has ended, without any content of the request.
 
     Attributes:
-        method: the HTTP method.
         route: the route's template, ``-`` for none.
         status: the HTTP status of the response.
         code: ``ok``, or the code of the problem.
-        request_id: the id of the request, as in the response and the log.
         parent: the header ``traceparent``; "" for none.
         ended_ns: the time at which the response was ready, in nanoseconds since the epoch.
         took_ns: the duration of the request in nanoseconds.

@@ -158,8 +158,6 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         last_time: the latest time of an entry, in ms.
         closed: whether the log has ended, so that every further operation is refused.
         records: the metadata of records by id.
-        jobs: the states of jobs by id.
-        erased: the ids of erased records.
         erasures: the erasures, and the slots that hold bodies of erased records.
         duplicates: finds the records with the same text.
         repeats: for the entry that is being applied: the ids of records that were not stored because they are duplicates,

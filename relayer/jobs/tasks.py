@@ -167,9 +167,7 @@ class JobTask:
     """A job that is being run.
 
     Attributes:
-        opened: the namespace.
         job: its current state in the log.
-        given: its input.
         shown: the newest lines that fit one request and are still live, each with the memories that hold it.
     """
 

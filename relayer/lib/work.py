@@ -34,7 +34,6 @@ class Deadline:
     """The time by which a request must be answered.
 
     Attributes:
-        clock: the clock that the time is measured with.
         at: the deadline on the clock's monotonic scale, in seconds.
     """
 

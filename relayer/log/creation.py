@@ -58,9 +58,6 @@ class OpenedNamespace:
     """A namespace of which all objects exist, with its keys.
 
     Attributes:
-        account: the id of the account.
-        pointer: the pointer of the namespace.
-        keys: the keys of its incarnation.
         seen: the manifest, if it existed already, so that a replica need not read it again immediately.
     """
 

@@ -176,8 +176,6 @@ class IndexReader:
 
     Attributes:
         key: the key of the object, for which every block is sealed.
-        head: the head of the index.
-        read: the number of bytes read so far.
     """
 
     def __init__(self, place: PartSealer, pieces: _Pieces, head: IndexHead) -> None:

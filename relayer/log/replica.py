@@ -64,11 +64,7 @@ class Replica:
     """The copy of one incarnation in one process.
 
     Attributes:
-        incarnation: the incarnation whose log this follows.
         state: the state so far; replaced by `reload`, changed in place otherwise.
-        slots: the slots of the log.
-        segments: the segments of the log.
-        manifest: the view of the manifest.
         seen_at: when the head of the log was last read or written, by the clock's `monotonic`; None before the first time.
         store_time: the store's time of its last response about a slot or manifest, in ms.
 

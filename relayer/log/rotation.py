@@ -53,7 +53,6 @@ class Rotated:
     """A rotation whose new incarnation is in use.
 
     Attributes:
-        pointer: the pointer as it is now.
         entries: the number of entries that were copied.
         records: the number of memories and turns in them, with those of the history.
         report: the report of the erasure of the former incarnation.

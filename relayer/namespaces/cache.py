@@ -61,7 +61,6 @@ class CacheLimits:
 
     Attributes:
         bytes: memory of all open namespaces, as `OpenNamespace.nbytes` counts it.
-        namespaces: number of open namespaces.
     """
 
     bytes: int = 512 * _MIB

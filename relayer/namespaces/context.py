@@ -45,7 +45,6 @@ class ChatWork:
     """A language model that answers questions about memories.
 
     Attributes:
-        model: the model.
         budget: its calls and tokens by account.
         seconds: the timeout of one call.
         fallback: the model that is called while the first one is unavailable; None for no such model.
@@ -62,8 +61,6 @@ class FactWork:
     """The language model that extracts facts from captures, and its jobs.
 
     Attributes:
-        extractor: extracts facts from turns.
-        queue: the queue of the jobs.
         budget: the calls and tokens of the model by account.
         seconds: the timeout of one call of the model.
         extracts: whether facts are extracted at all.
@@ -83,10 +80,7 @@ class Context:
     """The dependencies of use cases; one for each relayer process, created by `relayer.bootstrap`.
 
     Attributes:
-        ports: the store, the clock, randomness and keys.
         embedder: the embedder of the model of which every memory is to have a vector.
-        extractor: extracts statements from captures without a language model.
-        namespaces: the open namespaces.
         facts: the language model for captures; None if there is none.
         chat: the language model for questions; None if there is none.
         redacts: whether secrets are removed from texts before they are stored.
@@ -97,7 +91,6 @@ class Context:
         cross: reads a prompt together with the memories that it would get; None for an embedder without such a reader.
         texts: runs CPU-bound work on texts outside of the event loop.
         polls: limits the requests that wait for an event.
-        erasures: the erasures that this process is carrying out.
         lent: the queue of pending jobs that wait for a gateway's model.
         recalls: number of recalls by outcome: with memories (``answered``), without (``empty``), or by terms alone or from
             a part of the memories (``degraded``).

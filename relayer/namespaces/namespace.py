@@ -98,8 +98,6 @@ class WrittenIndex:
     Attributes:
         named: whether the manifest names it.
         seq: the last log entry that it covers.
-        records: number of records in it.
-        nbytes: its size in bytes.
     """
 
     named: bool
@@ -119,17 +117,14 @@ class OpenNamespace:
     All other modules read the content of a namespace through this class; log and view are details of it.
 
     Attributes:
-        secret: the namespace secret that it was opened with.
         key_not_after: the time until which its keys may be held, in ms since the epoch.
         reserved: whether it was opened for requests, none of which has used it yet.
-        users: number of requests that are using it.
         trusts_indexes: whether to start from a stored index if there is one.
         newest: the model of which every memory is to have a vector.
         former: the model that it is searched by until then; None if there is no such model.
         from_index: the last log entry of the stored index that it was opened from; 0 without one.
         ignored: number of stored indexes that existed and could not be used.
         allowance: called before operations are appended, to check the quota; None permits everything.
-        ahead: the read-ahead with which the log is opened.
     """
 
     ports: LogPorts

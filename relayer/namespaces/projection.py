@@ -69,7 +69,6 @@ class EmbeddingSpace:
     """The vectors of one model in one namespace.
 
     Attributes:
-        by: the model and its calibration.
         lacking: ids of the memories without a vector of the model, in the order in which vectors are to be computed.
     """
 
@@ -114,8 +113,6 @@ class Change:
 
     Attributes:
         mark: a cursor: the log entry that made the change, and the number of the change within that entry, from 1.
-        what: the kind of the change.
-        record: the id of the memory.
     """
 
     mark: Mark
@@ -316,10 +313,8 @@ class NamespaceView:
         coming: the space of the newest model while its vectors are being computed; None once it is searched.
         index: the index of the live memories.
         past: the index of the superseded and forgotten memories, under the same keys.
-        journal: the last change of each memory.
         purge_due: whether the indexes may still contain vectors of erased memories.
         table: the properties of the records; verbatim turns have a number in it, but do not count as records.
-        records: the sealed records.
         labels: the tags and metadata of the records, as far as filters asked for them.
         plaintexts: plaintexts by record, part and seal, so that they need not be decrypted when the log applies them.
     """

@@ -71,7 +71,6 @@ class RenderedMemory:
     Attributes:
         encoded: a JSON object.
         text_bytes: the length of its text in UTF-8, as far as it is contained.
-        origin: the origin of the memory.
     """
 
     encoded: bytes = field(repr=False)

@@ -202,9 +202,6 @@ class Backup:
     """The result of a backup.
 
     Attributes:
-        run: the number of the run.
-        objects: number of objects of the run.
-        bytes: their size.
         copied_objects: number of objects that were copied by this run.
         copied_bytes: their size.
         erased_memories: number of memories in the ledger.

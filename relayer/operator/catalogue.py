@@ -67,9 +67,6 @@ class Defect:
     """A defect of a store.
 
     Attributes:
-        flaw: the kind of defect.
-        key: of the object.
-        sentence: a description.
         fix: what to do about it; may be empty.
         first_seq: the first log entry that is affected; 0 if it affects none.
         last_seq: the last one.
@@ -186,7 +183,6 @@ class Catalogue:
     """The accounts and namespaces of a store.
 
     Attributes:
-        accounts: their ids, in order.
         namespaces: by account and name, in order.
         findings: accounts and pointers that cannot be read.
         mendable: ids of accounts whose object is lost, or older than its copy; repair can rebuild it.

@@ -128,11 +128,9 @@ class Repair:
     """The planned or completed repair of one namespace.
 
     Attributes:
-        findings: the defects.
         manifest_rebuilt: whether the manifest had to be rebuilt.
         mendings: the ranges of entries that are written again, in order.
         quarantined: keys of damaged objects that were copied to quarantine.
-        done: whether the repair was carried out.
     """
 
     ALSO = ("lost_entries",)

@@ -112,8 +112,6 @@ class Restoration:
         run: the head of the run that was restored.
         ledger: the head of the ledger that was applied.
         namespaces: number of live namespaces that were restored.
-        objects: number of objects that were written.
-        bytes: their size.
         erased_memories: number of memories of the backup that were erased since the run and are not restored.
         erased_namespaces: number of such namespaces.
         findings: objects that could not be restored.

@@ -80,7 +80,6 @@ class Stats:
         entries: number of log entries of all namespaces.
         tail_entries: number of entries that no segment contains yet.
         segments: number of segments that a manifest names.
-        garbage: the objects that collection will delete.
         kinds: objects and bytes by kind, see `relayer.operator.catalogue.ObjectKind`.
         unread_manifests: number of namespaces whose manifest cannot be read; the verify command says why.
         by_account: the amounts of each account, those with the most bytes first.

@@ -121,7 +121,6 @@ class NamespaceReport:
         entries: the sequence number of the last entry that could be read.
         memories: number of memories in its state, including forgotten and superseded ones.
         inner_seals: number of operations whose bodies could be unsealed; None without the namespace's key.
-        findings: defects, in the order of the log.
     """
 
     ALSO = ("sound",)

@@ -30,9 +30,7 @@ class Walk:
     Attributes:
         state: the state after all entries that could be read. If `findings` is empty, it is the state that a replica would have.
         seen: the manifest; None if it is missing or cannot be unsealed.
-        findings: defects, in the order of the log.
         in_segments: number of entries that were read from segments.
-        bytes: number of stored bytes that were read.
     """
 
     state: NamespaceState

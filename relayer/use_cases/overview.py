@@ -100,7 +100,6 @@ class _Choice:
         now: in ms since the epoch.
         audiences: only memories for these; empty for all.
         trusts: only memories of these; empty for all.
-        candidates: the memories that may be part of the profile.
         outdone: for each memory that others contradict, the most trusted of those, as an index in `_DISTANCE`; 0 is the user.
         wishes: the wishes not to be reminded, which keep memories out.
         retold: the memories that a fact was derived from.

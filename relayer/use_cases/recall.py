@@ -410,13 +410,10 @@ class _Search:
     """A search of one namespace, which can be made more than once.
 
     Attributes:
-        opened: the namespace.
-        request: the query and its options.
         question: the parsed query; None if there is none.
         vectors: of the query, by the namespace's model; None if there are none.
         topic: see `_topic`.
         passing: the keys that pass the request's conditions; None for all.
-        now: in ms since the epoch.
         scores: see `MemoryIndex.search`.
         found: the result among the allowed memories, if it is known already.
     """

@@ -90,7 +90,6 @@ class Draft(msgspec.Struct, frozen=True):
         vector: a unit vector from the client, used if it agrees with the text; None to have one computed.
         context_draft: the index of an earlier draft of the same request, whose text was said just before.
         captured: whether an extractor made it; a memory that a user stores explicitly is never merged.
-        sources: the records it was derived from.
         replaces: the live record whose next version it is; empty for a new memory.
         created_at: in ms, for a memory that was stored elsewhere before; None is now.
     """
@@ -195,8 +194,6 @@ class AppendedDrafts:
 
     Attributes:
         records: the ids that were requested, one for each draft.
-        outcomes: of each draft.
-        degraded: whether vectors are missing.
         job_id: the job that computes them, as clients know it.
         promised: the job that was appended with them; empty without one.
     """
