@@ -13,7 +13,7 @@ ids are 16-byte ULIDs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from operator import attrgetter
 from typing import TypeVar
@@ -342,6 +342,17 @@ def decode_operation(raw: bytes) -> Operation | MalformedBody:
         if _kind(raw) in _KINDS:
             return MalformedBody()
         raise UpgradeRequired("the log holds an operation of a newer version") from None
+
+
+def stored_in(operation: Operation | MalformedBody) -> Sequence[Stored]:
+    """Return the sealed records that an operation stores."""
+    match operation:
+        case Put(stored=stored) | Supersede(stored=stored):
+            return (stored,)
+        case JobFinished(stored=results):
+            return results
+        case _:
+            return ()
 
 
 class _Tag(msgspec.Struct, frozen=True, array_like=True):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -27,10 +27,9 @@ from relayer.domain.operations import (
     Operation,
     OperationResult,
     Outcome,
-    Put,
     Refusal,
-    Supersede,
     encode_stored,
+    stored_in,
 )
 from relayer.domain.state import EXPIRY_GRACE_MS, NamespaceState
 from relayer.errors import (
@@ -150,7 +149,7 @@ class SubmissionQueue:
         for operation, raw in zip(operations, encoded, strict=True):
             # An operation contains its records, so if its size is within the limit of a record, theirs is too.
             if len(raw) > limits.record_bytes and any(
-                record > limits.record_bytes for record in _record_sizes(operation)
+                record.size > limits.record_bytes for record in stored_in(operation)
             ):
                 raise Refused("too_large", f"a memory takes at most {limits.record_bytes} sealed bytes")
             if len(raw) > limits.entry_bytes - _ENTRY_FRAME:
@@ -170,7 +169,7 @@ class SubmissionQueue:
         for item in self._items:
             room -= len(item.raw)
             if batch and (room < 0 or len(batch) == self._limits.entry_operations):
-                return _unsplit(batch, item.submission)
+                return [whole for whole in batch if whole.submission is not item.submission] or batch
             batch.append(item)
         return batch
 
@@ -226,11 +225,6 @@ class SubmissionQueue:
             self._bytes += len(item.raw)
 
 
-def _unsplit(batch: list[Pending], cut: Submission) -> list[Pending]:
-    whole = [item for item in batch if item.submission is not cut]
-    return whole or batch
-
-
 def _answer(item: Pending, outcome: Outcome) -> None:
     submission = item.submission
     submission.outcomes[item.index] = outcome
@@ -238,16 +232,6 @@ def _answer(item: Pending, outcome: Outcome) -> None:
     if submission.waiting == 0 and not submission.answer.done():
         # No outcome is None any more, but the type does not express that.
         submission.answer.set_result(cast("list[Outcome]", submission.outcomes))
-
-
-def _record_sizes(operation: Operation) -> Iterator[int]:
-    match operation:
-        case Put(stored=stored) | Supersede(stored=stored):
-            yield stored.size
-        case JobFinished(stored=results):
-            yield from (stored.size for stored in results)
-        case _:
-            return
 
 
 BATCH_ID_SIZE = 16
@@ -448,7 +432,13 @@ class Committer:
 
     def _fail_batch(self, error: StoreFull | StoreMisconfigured) -> None:
         failed = {id(item.submission) for item in self._in_hand}
-        self._queue.fail(lambda submission: _refusal(submission, error) if id(submission) in failed else None)
+
+        def refusal(submission: Submission) -> Exception | None:
+            if id(submission) not in failed:
+                return None
+            return _gave_up(submission, str(error)) if submission.written_perhaps else error
+
+        self._queue.fail(refusal)
 
     async def _pause(self, at_least: float) -> None:
         """Fail the submissions whose deadline has passed, and wait before the next attempt for at least ``at_least`` seconds."""
@@ -489,12 +479,6 @@ def _gave_up(submission: Submission, why: str) -> StoreUnavailable:
         return StoreUnavailable(f"{why}: the outcome is unknown, and a retry with the same key is safe")
     return StoreUnavailable(f"{why}: nothing was written, and a retry is safe")
 
-
-def _refusal(submission: Submission, error: StoreFull | StoreMisconfigured) -> Exception:
-    return _gave_up(submission, str(error)) if submission.written_perhaps else error
-
-
-__all__ = ["Allowance", "NamespaceLog", "begin_reads"]
 
 # Called before operations are appended; raises to refuse them. It returns a function that is called with their outcomes, or
 # with an empty list if appending failed.

@@ -32,14 +32,12 @@ from relayer.domain.namespace import LogPosition, Manifest
 from relayer.domain.operations import (
     Close,
     Erase,
-    JobFinished,
     JobState,
     Operation,
     Outcome,
-    Put,
     Record,
     RecordState,
-    Supersede,
+    stored_in,
 )
 from relayer.domain.pinned import Pinned
 from relayer.domain.snapshot import write_state
@@ -50,8 +48,6 @@ from relayer.lib.turns import Turns
 from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.log.compactor import Compaction, CompactionLimits
-from relayer.log.erasure.memories import report_of
-from relayer.log.erasure.reports import ErasureReport
 from relayer.log.namespace_log import Allowance, NamespaceLog
 from relayer.log.objects import LogPorts, ReadAhead
 from relayer.log.replica import Replica, StartingState
@@ -265,10 +261,6 @@ class OpenNamespace:
     def erasure_of(self, record: bytes) -> Erasure | None:
         """Return the erasure that deleted a record permanently; None if there is none."""
         return self.log.state.erasures.erasure_of(record)
-
-    def report_of(self, erasure: Erasure) -> ErasureReport:
-        """Return the initial report of an erasure."""
-        return report_of(self.account, self.name, self.log.replica, erasure.erasure)
 
     def seen_before(self, access: Access) -> dict[int, Outcome]:
         """Return the outcomes of this request's operations if it was received before, by index; call `refresh` first.
@@ -759,11 +751,6 @@ class OpenNamespace:
         records = self.log.state.records
         return len(records) - sum(1 for _ in takewhile(lambda one: one.seq > seq, reversed(records.values())))
 
-    @property
-    def own_index(self) -> int:
-        """The last entry of the stored index for the newest model that it was opened from; 0 if it was opened without one."""
-        return self.from_index if self.former is None else 0
-
     async def indexed(self) -> int:
         """Return the last entry that the stored index for the newest model covers; 0 if there is no such index."""
         return await self.log.indexes.indexed(self.newest.model)
@@ -933,10 +920,4 @@ def _without(known: dict[tuple[bytes, str, bytes], bytes], seals: Iterable[tuple
 
 def _weight(item: Applied) -> int:
     """Return the indexing work of an operation, in bytes of its sealed text."""
-    match item.operation:
-        case Put(stored=stored) | Supersede(stored=stored):
-            return _MEMORY_BYTES + len(stored.sealed)
-        case JobFinished(stored=results):
-            return sum(_MEMORY_BYTES + len(stored.sealed) for stored in results)
-        case _:
-            return 0
+    return sum(_MEMORY_BYTES + len(stored.sealed) for stored in stored_in(item.operation))

@@ -19,12 +19,11 @@ from relayer.domain.operations import (
     JobFinished,
     MalformedBody,
     Operation,
-    Put,
     Stored,
-    Supersede,
     VectorSet,
     decode_operation,
     decode_record,
+    stored_in,
 )
 from relayer.errors import UpgradeRequired, WrongNamespaceKey, WrongRelayerKey
 from relayer.log.erasure.reports import ErasureKind
@@ -100,17 +99,6 @@ def whole(keys: NamespaceKeys, operation: Operation | MalformedBody) -> bool:
     except (UnsealError, msgspec.MsgspecError):
         return False
     return True
-
-
-def stored_in(operation: Operation | MalformedBody) -> Sequence[Stored]:
-    """Return the sealed records that an operation stores."""
-    match operation:
-        case Put(stored=stored) | Supersede(stored=stored):
-            return (stored,)
-        case JobFinished(stored=results):
-            return results
-        case _:
-            return ()
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from relayer.errors import (
 )
 from relayer.lib.work import Deadline
 from relayer.log import creation
+from relayer.log.erasure.memories import report_of
 from relayer.log.erasure.namespaces import namespace_report
 from relayer.log.erasure.reports import ErasureKind, ErasureReport, ErasureReports, SeenReport
 from relayer.log.rotation import rotate
@@ -78,8 +79,9 @@ async def report_erasure(
     ctx: Context, opened: OpenNamespace, erasure: Erasure, deadline: Deadline
 ) -> ErasureView:
     """Store the report of an erasure that the log has decided, unless it is stored already, and have it carried out."""
+    report = report_of(opened.account, opened.name, opened.replica, erasure.erasure)
     async with deadline.step("report"):
-        seen = await ErasureReports(ctx.ports).begin(opened.report_of(erasure))
+        seen = await ErasureReports(ctx.ports).begin(report)
     await opened.wait_indexed()
     ctx.erasures.note(seen.report)
     return show(seen.report)
