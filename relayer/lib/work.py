@@ -141,12 +141,8 @@ async def in_windows(
 
 async def both(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:
     """Run two coroutines with results of different types, as `together` does."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = group.create_task(one), group.create_task(other)
-    except BaseExceptionGroup as errors:
-        raise _first(errors) from errors
-    return tasks[0].result(), tasks[1].result()
+    first, second = await together([one, other])
+    return cast("T", first), cast("U", second)
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -309,14 +309,8 @@ class _Creation:
         self._sealer = ObjectSealer(ports)
         self._account = account
 
-    def _pointer_key(self, name: str) -> str:
-        tag = self._ports.keys.tag
-        return self._ports.layout.pointer(
-            tag("account", self._account), tag("namespace", self._account, name)
-        )
-
     async def read_pointer(self, name: str) -> _ReadPointer | None:
-        found = await self.read_pointer_at(self._pointer_key(name))
+        found = await self.read_pointer_at(self._ports.pointer_key(self._account, name))
         if found is not None and found.pointer.name != name:
             raise CorruptNamespace("a pointer belongs to another namespace than its key")
         return found
@@ -373,7 +367,7 @@ class _Creation:
 
     async def settle_pointer(self, new: NewNamespace, on_new: OnNew | None = None) -> Pointer:
         """Return the live pointer of the name, after creating it, or replacing an erased one, if necessary."""
-        key = self._pointer_key(new.name)
+        key = self._ports.pointer_key(self._account, new.name)
         backoff = Backoff(self._ports.randomness)
         with ExitStack() as tried:
             for _ in range(_ATTEMPTS):
@@ -394,7 +388,7 @@ class _Creation:
 
     async def write_pointer(self, found: _ReadPointer, new: Pointer) -> None:
         """Try once to replace the pointer of a name; the next read shows whether it succeeded."""
-        key = self._pointer_key(found.pointer.name)
+        key = self._ports.pointer_key(self._account, found.pointer.name)
         sealed = self._sealer.seal_pointer(self._account, key, new)
         await self._write(key, sealed, found.etag, Backoff(self._ports.randomness))
 

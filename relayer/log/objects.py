@@ -259,6 +259,12 @@ class LogPorts:
         found = await self.store.get(self.layout.store_key(key))
         return found if isinstance(found, Found) else None
 
+    def pointer_key(self, account: str, name: str) -> str:
+        """Return the key of a namespace's pointer."""
+        return self.layout.pointer(
+            self.keys.tag("account", account), self.keys.tag("namespace", account, name)
+        )
+
     async def rows_below(self, start: str) -> AsyncIterator[ObjectInfo]:
         """Yield the objects whose keys begin with ``start``, with keys of the layout, unordered; raises `StoreError`."""
         strip = len(self.layout.store_key("x")) - 1
@@ -296,10 +302,12 @@ class ReadAhead:
             read = asyncio.ensure_future(self._store.get(at, byte_range=byte_range))
             self._begun[at, byte_range] = read
 
-    async def get(self, at: str, *, byte_range: tuple[int, int] | None = None) -> GetOutcome:
+    async def get(self, at: str, *, byte_range: tuple[int, int] | None = None) -> Found | Absent:
         """Return the result of a read that was begun, or read from the store; raises `StoreError`."""
         begun = self._begun.pop((at, byte_range), None) if self._begun else None
-        return await (self._store.get(at, byte_range=byte_range) if begun is None else begun)
+        outcome = await (self._store.get(at, byte_range=byte_range) if begun is None else begun)
+        assert not isinstance(outcome, Unchanged), "no etag was given"
+        return outcome
 
     async def end(self) -> None:
         """Cancel the prefetched reads that were not used; later reads go to the store."""
@@ -605,7 +613,8 @@ class Slots:
 
     async def read(self, start: int, count: int) -> Tail:
         """Read ``count`` slots from ``start`` on concurrently; raises `StoreError`."""
-        answers = await together([self._get(seq) for seq in range(start, start + count)])
+        reads = [self._ahead.get(self.key(seq)) for seq in range(start, start + count)]
+        answers = await together(reads)
         slots: list[FoundSlot] = []
         times: list[int] = []
         for seq, answer in enumerate(answers, start):
@@ -614,11 +623,6 @@ class Slots:
                 return Tail(tuple(slots), ended=True, times=tuple(times))
             slots.append(FoundSlot(seq, answer.data))
         return Tail(tuple(slots), ended=False, times=tuple(times))
-
-    async def _get(self, seq: int) -> Found | Absent:
-        outcome = await self._ahead.get(self.key(seq))
-        assert not isinstance(outcome, Unchanged), "no etag was given"
-        return outcome
 
     async def link(self, slot: FoundSlot, after: LogPosition) -> LinkedEntry:
         """Unseal an entry and verify that it follows ``after``.
@@ -633,7 +637,7 @@ class Slots:
         try:
             return self._link(slot, after)
         except CorruptNamespace:
-            again = await self._get(slot.seq)
+            again = await self._ahead.get(self.key(slot.seq))
             if isinstance(again, Absent) or again.data == slot.data:
                 raise
             return self._link(FoundSlot(slot.seq, again.data), after)
@@ -660,13 +664,13 @@ class Slots:
             UpgradeRequired: its version is unknown (I12).
             StoreError: the store did not respond.
         """
-        found = await self._get(seq)
+        found = await self._ahead.get(self.key(seq))
         if isinstance(found, Absent):
             return None
         try:
             return found.data, self._open(FoundSlot(seq, found.data))
         except CorruptNamespace:
-            found = await self._get(seq)
+            found = await self._ahead.get(self.key(seq))
             return None if isinstance(found, Absent) else (found.data, self._open(FoundSlot(seq, found.data)))
 
     def seal(self, entry: Entry) -> bytes:

@@ -31,8 +31,8 @@ from relayer.domain.operations import Close, Origin, decode_operation
 from relayer.errors import StoreUnavailable
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.creation import begin_succession, complete_successor, settle_successor, succeed
-from relayer.log.erasure.namespaces import former_report
-from relayer.log.erasure.reports import ErasureReports, SeenReport
+from relayer.log.erasure.namespaces import namespace_report
+from relayer.log.erasure.reports import ErasureKind, ErasureReports, SeenReport
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import LinkedEntry, LogPorts
 from relayer.log.replica import Replica
@@ -90,7 +90,7 @@ async def rotate(
         state = log.state
     finally:
         await log.close(0)
-    report = former_report(account, pointer, ports.clock.now_ms())
+    report = namespace_report(account, pointer, ports.clock.now_ms(), ErasureKind.FORMER)
     seen = await ErasureReports(ports).begin(report)
     now = await succeed(ports, account, pointer.name, pointer.incarnation)
     if now is None or now.incarnation != pointer.next:

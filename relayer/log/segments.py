@@ -22,7 +22,7 @@ from relayer.domain.operations import Entry, decode_versioned, encode_stored
 from relayer.errors import CorruptNamespace, StoreThrottled
 from relayer.lib.work import AT_ONCE, together
 from relayer.log.objects import LinkedEntry, LogPorts, ObjectLocation, ObjectSealer, PartSealer, ReadAhead
-from relayer.ports import Absent, Created, Throttled, Unchanged
+from relayer.ports import Absent, Created, Throttled
 from relayer.wire import codec as ulid
 from relayer.wire.sealing import ObjectType
 
@@ -296,7 +296,6 @@ class Segments:
         key = self._ports.layout.store_key(row.key)
         for _ in range(2):  # a response may have been truncated, so a failed read is retried once
             outcome = await self._ahead.get(key)
-            assert not isinstance(outcome, Unchanged), "no etag was given"
             if isinstance(outcome, Absent):
                 return None
             if await _digest(outcome.data) == row.digest:
@@ -339,9 +338,8 @@ class Segments:
             UpgradeRequired: its format is unknown (I12).
             StoreError: the store did not respond.
         """
-        outcome = await self._ports.store.get(self._ports.layout.store_key(key))
-        assert not isinstance(outcome, Unchanged), "no etag was given"
-        return None if isinstance(outcome, Absent) else list(open_pack(outcome.data, self._place(key)))
+        found = await self._ports.get(key)
+        return None if found is None else list(open_pack(found.data, self._place(key)))
 
     def _place(self, key: str) -> PartSealer:
         return pack_place(self._sealer, self._account, self._incarnation, key)

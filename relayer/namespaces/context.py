@@ -157,6 +157,11 @@ def no_such_memory() -> Refused:
     return Refused("not_found", "no such memory in this namespace")
 
 
+def no_such_job() -> Refused:
+    """Return the refusal for all ids of jobs that are unknown or malformed."""
+    return Refused("not_found", "no such job in this namespace")
+
+
 def nonce_reused() -> Refused:
     """Return the refusal for a signature whose nonce was already used with another operation."""
     return Refused("nonce_reused", "this signature's nonce belongs to another operation: sign again")
@@ -174,6 +179,14 @@ def evaluated(access: Access) -> Forget:
     return Forget(access.origin(), b"")
 
 
+def parse_id(text: str, refusal: Refused) -> bytes:
+    """Return the bytes of an id; raises ``refusal`` if it is malformed."""
+    try:
+        return ulid.parse(text)
+    except Malformed as error:
+        raise refusal from error
+
+
 @asynccontextmanager
 async def look_up(
     ctx: Context, access: Access, memory_id: str, deadline: Deadline
@@ -184,10 +197,7 @@ async def look_up(
         Refused: ``not_found``: the id is malformed, or the namespace does not exist.
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
     """
-    try:
-        wanted = ulid.parse(memory_id)
-    except Malformed as error:
-        raise no_such_memory() from error
+    wanted = parse_id(memory_id, no_such_memory())
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             raise no_such_memory()

@@ -39,7 +39,6 @@ from relayer.operator.catalogue import (
     Progress,
     incarnation_of,
     kind_of,
-    pointer_key,
     read_catalogue,
     read_reports,
     unseen,
@@ -347,7 +346,7 @@ class _Worker:
         self._backup.findings += unread
         for key, data, report in reports:
             self._rows[key] = await self._target.keep(key, data)
-            name = pointer_key(self._source, report.account, report.namespace)
+            name = self._source.pointer_key(report.account, report.namespace)
             known = self._erased.get(report.incarnation, LedgerRow(report.incarnation, name))
             self._note(known, gone=known.gone or report.what is not ErasureKind.MEMORY)
             records[report.incarnation].update(report.records, report.derived)

@@ -273,17 +273,12 @@ class _Reader:
             return
         try:
             pointer = self._sealer.unseal_pointer(account, key, found.data)
-            if key != pointer_key(self._ports, account, pointer.name):
+            if key != self._ports.pointer_key(account, pointer.name):
                 raise CorruptNamespace("a pointer belongs to another namespace than its key")
         except UNREADABLE as error:
             self.findings.append(Defect.from_error(error, key, RESTORE))
         else:
             self.listed.append(Listed(account, key, pointer))
-
-
-def pointer_key(ports: LogPorts, account: str, name: str) -> str:
-    """Return the key of a namespace's pointer."""
-    return Layout.pointer(ports.keys.tag("account", account), ports.keys.tag("namespace", account, name))
 
 
 async def read_reports(

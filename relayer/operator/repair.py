@@ -243,7 +243,9 @@ class _Repairer:
             time = max(self._times.get(seq - 1, 0), 0 if linked is None else linked.entry.time)
             if linked is None:
                 entry = Entry(ENTRY_VERSION, seq, previous, b"", b"", time, ())
-                own = digest or self._previous.get(seq + 1) or self._lost_digest(seq)
+                # If no entry links to a lost one, repeated repairs give it the same digest.
+                lost_digest = hashlib.sha256(lp("memrelay/v1/lost", self._log[2], seq)).digest()
+                own = digest or self._previous.get(seq + 1) or lost_digest
             else:
                 entry = msgspec.structs.replace(linked.entry, previous=previous, time=time)
                 own = digest or linked.digest
@@ -256,10 +258,6 @@ class _Repairer:
         from_segment = last - first + 1 - from_slots - len(lost)
         self._repair.mendings.append(Replacement(first, last, from_slots, from_segment, tuple(lost)))
         return rows
-
-    def _lost_digest(self, seq: int) -> bytes:
-        """Return a digest for a lost entry that no entry links to. Repeated repairs give the same one."""
-        return hashlib.sha256(lp("memrelay/v1/lost", self._log[2], seq)).digest()
 
     async def _slot(self, seq: int) -> LinkedEntry | None:
         try:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from relayer.access.accounts import Access
 from relayer.domain.operations import EXTRACT, SUMMARISE, JobAccepted, JobState, Model, Record, Source
-from relayer.errors import EmbedderUnavailable, QueueFull, Refused
+from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.extraction.readings import Readings
 from relayer.extraction.statements import Candidate, ConversationTurn, Left, Step, Unread
 from relayer.extraction.wishes import wish_in
@@ -22,12 +22,11 @@ from relayer.extraction.words import clean
 from relayer.jobs.tasks import JobInput, JobLine, promise_summary, said_in, seal_input
 from relayer.jobs.worker import check_room
 from relayer.lib.work import Deadline, OpenRequestSlot, weight
-from relayer.namespaces.context import Context
+from relayer.namespaces.context import Context, no_such_job, parse_id
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases.transcripts import keep_turn
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.wire.errors import Malformed
 from relayer.wire.fields import SPOKEN_ROLES, Role, Trust
 from relayer.wire.labels import encode_metadata
 from relayer.writing.drafts import Draft, append_drafts, new_id, request_origin, without_secrets
@@ -103,13 +102,10 @@ async def get_job(
     Raises:
         Refused: ``not_found``, also for an invalid id.
     """
-    try:
-        wanted = ulid.parse(job_id)
-    except Malformed as error:
-        raise _not_found() from error
+    wanted = parse_id(job_id, no_such_job())
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
-            raise _not_found()
+            raise no_such_job()
         job = await _look(opened, wanted, deadline)
         if ctx.facts is not None:
             ctx.facts.queue.wake.set()
@@ -159,12 +155,8 @@ async def _look(opened: OpenNamespace, wanted: bytes, deadline: Deadline) -> Job
     await opened.refresh(deadline)
     job = opened.job(wanted)
     if job is None:
-        raise _not_found()
+        raise no_such_job()
     return job
-
-
-def _not_found() -> Refused:
-    return Refused("not_found", "no such job in this namespace")
 
 
 # Cost of classifying a sentence, as a multiple of the cost of scanning it for secrets.

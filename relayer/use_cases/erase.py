@@ -29,12 +29,11 @@ from relayer.log.erasure.memories import report_of
 from relayer.log.erasure.namespaces import namespace_report
 from relayer.log.erasure.reports import ErasureKind, ErasureReport, ErasureReports, SeenReport
 from relayer.log.rotation import rotate
-from relayer.namespaces.context import Context, look_up, no_such_memory, nonce_reused
+from relayer.namespaces.context import Context, look_up, no_such_memory, nonce_reused, parse_id
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases.transcripts import retelling
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.wire.errors import Malformed
 from relayer.wire.memories import (
     EraseNamespaceRequest,
     EraseNamespaceResponse,
@@ -142,7 +141,7 @@ async def erase_namespace(
         if pointer is None or pointer.state is not PointerState.LIVE:
             raise _no_such_namespace()
         return await _counted(ctx, access, pointer, deadline)
-    confirmed = _parse(request.confirm)
+    confirmed = parse_id(request.confirm, _no_such_erasure())
     before = await ErasureReports(ctx.ports).find(access.account, confirmed)
     if before is not None and before.report.what is ErasureKind.NAMESPACE:
         await _let_go(ctx, access, confirmed)
@@ -202,7 +201,9 @@ async def get_erasure(ctx: Context, principal: Principal, erasure_id: str, deadl
         Refused: ``not_found``, also for a namespace that the certificate does not cover.
     """
     async with deadline.step("read"):
-        seen = await ErasureReports(ctx.ports).find(principal.account, _parse(erasure_id))
+        seen = await ErasureReports(ctx.ports).find(
+            principal.account, parse_id(erasure_id, _no_such_erasure())
+        )
     if seen is None or not principal.may(seen.report.namespace, Right.READ):
         raise _no_such_erasure()
     return show(seen.report)
@@ -234,13 +235,6 @@ def _answer(access: Access, seen: SeenReport) -> EraseNamespaceResponse:
     )
 
 
-def _parse(text: str) -> bytes:
-    try:
-        return ulid.parse(text)
-    except Malformed as error:
-        raise _no_such_erasure() from error
-
-
 def _no_such_erasure() -> Refused:
     return Refused("not_found", "no such erasure in this account")
 
@@ -267,7 +261,7 @@ async def rotate_keys(ctx: Context, access: Access, new: SealedKey, deadline: De
     async with deadline.step("open"):
         pointer = await creation.find(ctx.ports, access.account, access.namespace)
     if pointer is None or pointer.state is not PointerState.LIVE:
-        raise Refused("not_found", "no such namespace in this account")
+        raise _no_such_namespace()
     if pointer.custody is not access.custody:
         raise WrongCustody(f"this namespace is kept under custody {pointer.custody.value}")
     if pointer.generation == new.generation:
@@ -287,7 +281,7 @@ async def rotate_keys(ctx: Context, access: Access, new: SealedKey, deadline: De
 async def _rotated(ctx: Context, access: Access, pointer: Pointer, new: SealedKey) -> RotateKeysResponse:
     opened = await creation.open_existing(ctx.ports, pointer, access.account, access.secret)
     if opened is None:
-        raise Refused("not_found", "no such namespace in this account")
+        raise _no_such_namespace()
     done = await rotate(ctx.ports, access.account, pointer, opened.keys, new)
     seen = await ctx.erasures.erase_at_once(done.report)
     return RotateKeysResponse(

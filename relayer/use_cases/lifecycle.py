@@ -135,7 +135,12 @@ def _stored(opened: OpenNamespace, outcome: Outcome, wanted: bytes) -> bytes:
     if outcome.refusal is Refusal.UNKNOWN_RECORD:
         raise no_such_memory()
     if outcome.refusal is Refusal.STALE_HEAD:
-        raise Refused(outcome.refusal, _why_stale(opened.state(wanted)))
+        state = opened.state(wanted)
+        if state is not None and state.superseded_by:
+            why = "this memory has a newer version: change that one, see superseded_by"
+        else:
+            why = "this memory is forgotten: restore it first"
+        raise Refused(outcome.refusal, why)
     if outcome.refusal is not None:
         raise Refused(
             outcome.refusal, "the namespace does not take this version: read the memory and try again"
@@ -144,12 +149,6 @@ def _stored(opened: OpenNamespace, outcome: Outcome, wanted: bytes) -> bytes:
     if outcome.result is not OperationResult.SUPERSEDED or (made is not None and made.supersedes != wanted):
         raise nonce_reused()
     return outcome.subject
-
-
-def _why_stale(state: RecordState | None) -> str:
-    if state is not None and state.superseded_by:
-        return "this memory has a newer version: change that one, see superseded_by"
-    return "this memory is forgotten: restore it first"
 
 
 async def restore(ctx: Context, access: Access, memory_id: str, deadline: Deadline) -> life.RestoreResponse:
@@ -270,9 +269,14 @@ async def delete(
         if taken and request.mode == "erase":
             erasure = await erase_records(ctx, opened, access, taken, deadline)
             return _answer(opened, request, passing[len(taken) :], taken, erasure)
-        forgets = [_forget(access, record) for record in taken]
+        # A load balancer may send one request to two relayers, which find different memories. The operation index comes from the
+        # memory's id, so that no operation is mistaken for that of another memory.
+        forgets = [Forget(access.origin(int.from_bytes(record[-7:])), record) for record in taken]
         outcomes = (await opened.append([evaluated(access), *forgets], deadline))[1:]
-        done = sum(map(_is_done, outcomes, taken))
+        done = sum(
+            outcome.result is OperationResult.FORGOTTEN and outcome.subject == record
+            for outcome, record in zip(outcomes, taken, strict=True)
+        )
         answer = _answer(opened, request, passing[len(taken) :], taken)
         left = answer.remaining + len(taken) - done
         return answer.model_copy(update={"forgotten": done, "remaining": left})
@@ -332,14 +336,3 @@ def _answer(
         erased=0 if erasure is None else len(erasure.memories) + len(erasure.derived),
         erasure=erasure,
     )
-
-
-def _forget(access: Access, record: bytes) -> Forget:
-    # A load balancer may send one request to two relayers, which find different memories. The operation index comes from the
-    # memory's id, so that no operation is mistaken for that of another memory.
-    index = int.from_bytes(record[-7:])
-    return Forget(access.origin(index), record)
-
-
-def _is_done(outcome: Outcome, record: bytes) -> bool:
-    return outcome.result is OperationResult.FORGOTTEN and outcome.subject == record

@@ -36,7 +36,6 @@ from relayer.search.ranking import (
     ABOUT,
     ONESELF,
     Hit,
-    SearchJudgement,
     SearchResult,
     diverse,
     faded,
@@ -549,13 +548,19 @@ def _answered(search: _Search) -> _Answer:
     explained = penalties if request.explain else None
     memories = [_hit(opened, hit, shows[hit.key], explained) for hit in hits]
     kept = within_budget(memories, request.max_tokens)
-    at = opened.position
+    at, judgement = opened.position, found.judgement
+    judged = {
+        "best": judgement.best,
+        "usual": judgement.null.median,
+        "needed": judgement.null.high,
+        "doubt": judgement.doubt,
+    }
     return _Answer(
         memories=kept,
         position={"seq": at.seq, "digest": at.digest.hex()},
         degraded=found.degraded or search.vectors is None,
         considered=found.considered,
-        judgement=_judgement(found.judgement) if request.explain else None,
+        judgement=judged if request.explain else None,
         left_out=len(memories) - len(kept),
         gone=gone,
         unmentioned=tuple(kept_out.values())[: request.limit],
@@ -698,15 +703,6 @@ def _hit(
     found = msgspec.json.encode(_Found(relevance, round(1 - relevance, 4), evidence, passage))
     # The two JSON objects are joined into one.
     return shown, shown.encoded[:-1] + b"," + found[1:]
-
-
-def _judgement(judgement: SearchJudgement) -> dict[str, float | None]:
-    return {
-        "best": judgement.best,
-        "usual": judgement.null.median,
-        "needed": judgement.null.high,
-        "doubt": judgement.doubt,
-    }
 
 
 def within_budget(

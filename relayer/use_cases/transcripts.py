@@ -122,7 +122,7 @@ async def transcript(
         for place, turn in enumerate(opened.turns(request.session)):
             among = not request.audiences or is_heard(turn.record, request.audiences)
             if among and may_be_read(opened, turn.state, now):
-                lines += lines_of(turn)
+                lines += turn.record.lines
             if place % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
         return TranscriptResponse(
@@ -164,11 +164,9 @@ class _Said:
         self._words = [text for text in texts.difference(self._anywhere) if text]
 
     def told_by(self, turn: OpenedMemory) -> bool:
-        return any(self._in(normal_text(line.text)) for line in lines_of(turn))
-
-    def _in(self, line: str) -> bool:
-        return any(text in line for text in self._anywhere) or any(
-            _has_word(line, text) for text in self._words
+        lines = [normal_text(line.text) for line in turn.record.lines]
+        return any(text in line for line in lines for text in self._anywhere) or any(
+            _has_word(line, text) for line in lines for text in self._words
         )
 
 
@@ -197,11 +195,6 @@ def _lines(turns: Sequence[TurnItem]) -> Iterator[Line]:
         for name in item.calls:
             called = clip(f"(called {one_line(name) or 'a tool'})", _MOST_CALLED)
             yield Line(Role.ASSISTANT, called, item.occurred_at, item.id or "", call=True)
-
-
-def lines_of(turn: OpenedMemory) -> tuple[Line, ...]:
-    """Return the lines of a stored turn."""
-    return turn.record.lines
 
 
 def may_be_read(opened: OpenNamespace, turn: RecordState, now: int) -> bool:

@@ -40,10 +40,10 @@ from relayer.extraction.wishes import wish_in
 from relayer.lib.work import Deadline, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.projection import encode_vector, header_of
-from relayer.ports import Embedder, EmbeddingModel
+from relayer.namespaces.projection import encode_vector, headed, header_of
+from relayer.ports import EmbeddingModel
 from relayer.search.rows import Vector
-from relayer.search.terms import CONTEXT_CHARACTERS, context_text, indexed_text
+from relayer.search.terms import CONTEXT_CHARACTERS, context_text
 from relayer.wire import codec as ulid
 from relayer.wire.labels import encode_metadata
 from relayer.wire.memories import MemoryItem, TurnItem
@@ -349,19 +349,12 @@ def _context_of(
 ) -> tuple[bytes, str | None]:
     """Return id and indexed text of the turn before a draft, if it is known."""
     if draft.context_draft is not None:
-        return records[draft.context_draft], _end_of(drafts[draft.context_draft].record)
+        before = drafts[draft.context_draft].record
+        is_long = len(before.text) >= CONTEXT_CHARACTERS
+        end = before.text[-CONTEXT_CHARACTERS:] if is_long else header_of(before)
+        return records[draft.context_draft], end
     neighbour = opened.record(draft.record.context_of) if draft.record.context_of else None
     return (b"", None) if neighbour is None else (neighbour.id, header_of(neighbour))
-
-
-def _headed(new: Record) -> str:
-    """Return the text that is embedded for a draft: more than any model here reads, without copying the whole text."""
-    return indexed_text(new.source.speaker or None, new.occurred_at, new.text[:_EMBEDDED])
-
-
-def _end_of(new: Record) -> str:
-    """Return the end of a draft's text, which is the context of the next draft."""
-    return new.text[-CONTEXT_CHARACTERS:] if len(new.text) >= CONTEXT_CHARACTERS else _headed(new)
 
 
 async def _embed(
@@ -379,31 +372,25 @@ async def _embed(
     embedder = ctx.embedder_of(opened.model)
     model = embedder.model
     texts = [
-        (_headed(draft.record), before) if draft.vector is None else (draft.record.text[:_EMBEDDED], None)
+        (headed(draft.record, draft.record.text[:_EMBEDDED]), before)
+        if draft.vector is None
+        else (draft.record.text[:_EMBEDDED], None)
         for draft, before in zip(drafts, contexts, strict=True)
     ]
     try:
-        computed = await _computed(opened, embedder, texts, deadline)
+        async with deadline.step("embed"):
+            computed = await embed_with_contexts(partial(opened.embed, embedder), texts)
     except AccountBusy:
         raise
     except (EmbedderUnavailable, QueueFull):
         return [(None, None, ctx.embedder.model) for _ in drafts]
     comparable = model == ctx.embedder.model
-    return [
-        (draft.vector if comparable and _agree(draft.vector, own) else own, context, model)
-        for draft, (own, context) in zip(drafts, computed, strict=True)
-    ]
-
-
-def _agree(given: Vector | None, own: Vector) -> bool:
-    return given is not None and float(given @ own) >= _AGREEMENT
-
-
-async def _computed(
-    opened: OpenNamespace, embedder: Embedder, texts: Sequence[tuple[str, str | None]], deadline: Deadline
-) -> list[tuple[Vector, Vector | None]]:
-    async with deadline.step("embed"):
-        return await embed_with_contexts(partial(opened.embed, embedder), texts)
+    vectors: list[_Vectors] = []
+    for draft, (own, context) in zip(drafts, computed, strict=True):
+        given = draft.vector if comparable else None
+        agrees = given is not None and float(given @ own) >= _AGREEMENT
+        vectors.append((given if agrees else own, context, model))
+    return vectors
 
 
 async def embed_with_contexts(

@@ -191,12 +191,11 @@ def are_about_two_things(old: str, new: str) -> bool:
         and any(map(_is_number, after[place[3] : place[4]]))
     ]
     # A word in the place of another one: a change is often told by other words, such as "was moved to" in the place of "is in".
-    has_one_form = all(step[0] == "equal" or _swaps_one_word(step) for step in steps)
+    has_one_form = all(
+        step[0] == "equal" or (step[0] == "replace" and step[2] - step[1] == step[4] - step[3] == 1)
+        for step in steps
+    )
     return len(numbers) > 1 or (has_one_form and len(places) > 1)
-
-
-def _swaps_one_word(step: tuple[str, int, int, int, int]) -> bool:
-    return step[0] == "replace" and step[2] - step[1] == step[4] - step[3] == 1
 
 
 def _tokens(text: str) -> list[str]:

@@ -114,7 +114,7 @@ class MemoryEraser:
         """
         if still_has(self._replica.state, seen.report):
             raise CorruptNamespace("the log does not know of an erasure that is under way")
-        seen = await self._advance(seen, retold(seen.report, self._replica.state))
+        seen = await self._reports.go_on(seen, retold(seen.report, self._replica.state))
         if seen.report.stage is ErasureStage.ERASED or seen.destroyed_later(max(self._grace_ms, GRACE_MS)):
             seen = await self._destroy(seen)
         if seen.report.stage is ErasureStage.DESTROYED:
@@ -160,7 +160,7 @@ class MemoryEraser:
             destroyed=seen.report.destroyed + count,
             destroyed_at=manifest.store_time,
         )
-        return await self._advance(seen, report)
+        return await self._reports.go_on(seen, report)
 
     async def _compact(self, seq: int) -> None:
         """Compact the log until the segments cover at least the entry ``seq``."""
@@ -202,7 +202,7 @@ class MemoryEraser:
         manifest = await self._replica.manifest.see()
         report = seen.report
         if not report.epoch and manifest.manifest.gc_watermark >= report.seq:
-            seen = await self._advance(
+            seen = await self._reports.go_on(
                 seen, msgspec.structs.replace(report, epoch=manifest.manifest.gc_epoch)
             )
             report = seen.report
@@ -222,10 +222,10 @@ class MemoryEraser:
             or await self._indexes_before(report.seq)
         ):
             # A relayer that had not read of the erasure yet has written them since.
-            return await self._advance(seen, msgspec.structs.replace(report, stage=ErasureStage.ERASED))
+            return await self._reports.go_on(seen, msgspec.structs.replace(report, stage=ErasureStage.ERASED))
         if await self._late_uploads(manifest.manifest, report):
             await self._begin_collection(manifest)
-            return await self._advance(
+            return await self._reports.go_on(
                 seen, msgspec.structs.replace(seen.report, epoch=manifest.manifest.gc_epoch + 1)
             )
         store = self._ports.store
@@ -284,17 +284,7 @@ class MemoryEraser:
 
     async def _note(self, seen: SeenReport, keys: Iterable[str]) -> SeenReport:
         new = tuple(dict.fromkeys((*seen.report.objects, *keys)))
-        if new == seen.report.objects:
-            return seen
-        return await self._advance(seen, msgspec.structs.replace(seen.report, objects=new))
-
-    async def _advance(self, seen: SeenReport, report: ErasureReport) -> SeenReport:
-        if report == seen.report:
-            return seen
-        advanced = await self._reports.advance(seen, report)
-        if advanced is None:
-            raise StoreUnavailable("another relayer works on the same erasure")
-        return advanced
+        return await self._reports.go_on(seen, msgspec.structs.replace(seen.report, objects=new))
 
 
 def holds_a_body(raw: bytes, seq: int, replica: Replica) -> bool:

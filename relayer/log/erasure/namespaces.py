@@ -38,23 +38,19 @@ from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import LogPorts
 
 
-def namespace_report(account: str, pointer: Pointer, asked_at: int) -> ErasureReport:
-    """Return the first report of a namespace's erasure; the incarnation is its id."""
+def namespace_report(
+    account: str, pointer: Pointer, asked_at: int, what: ErasureKind = ErasureKind.NAMESPACE
+) -> ErasureReport:
+    """Return the first report of the erasure of a namespace or of its incarnation, whose id it has."""
     return ErasureReport(
         format=REPORT_FORMAT,
         erasure=pointer.incarnation,
         account=account,
         namespace=pointer.name,
         incarnation=pointer.incarnation,
-        what=ErasureKind.NAMESPACE,
+        what=what,
         asked_at=asked_at,
     )
-
-
-def former_report(account: str, pointer: Pointer, asked_at: int) -> ErasureReport:
-    """Return the first report of the erasure of an incarnation whose keys are rotated."""
-    report = namespace_report(account, pointer, asked_at)
-    return msgspec.structs.replace(report, what=ErasureKind.FORMER)
 
 
 class NamespaceEraser:
@@ -99,10 +95,7 @@ class NamespaceEraser:
         pointer = await find(self._ports, report.account, report.namespace)
         if pointer is not None and pointer.incarnation == report.incarnation:
             return 0  # a copy of the store from before the erasure was restored, and this method does not decide about that
-        tag, layout = self._ports.keys.tag, self._ports.layout
-        name = layout.pointer(
-            tag("account", report.account), tag("namespace", report.account, report.namespace)
-        )
+        layout, name = self._ports.layout, self._ports.pointer_key(report.account, report.namespace)
         await discard(self._ports.store, map(layout.store_key, keys), layout.store_key(name))
         return len(keys)
 
@@ -128,7 +121,7 @@ class NamespaceEraser:
         )
         if objects != report.objects:
             # The keys are recorded first: the relayer that continues after a crash deletes these objects with their versions.
-            seen = await self._advance(seen, msgspec.structs.replace(report, objects=objects))
+            seen = await self._reports.go_on(seen, msgspec.structs.replace(report, objects=objects))
         count = await destroy(self._ports.store, map(layout.store_key, objects))
         for prefix in (layout.indexes(report.incarnation), layout.segments(report.incarnation)):
             count += await destroy(
@@ -143,7 +136,7 @@ class NamespaceEraser:
             destroyed=seen.report.destroyed + count,
             destroyed_at=gone.store_time,
         )
-        return await self._advance(seen, done)
+        return await self._reports.go_on(seen, done)
 
     async def _close(self, account: str, pointer: Pointer) -> None:
         """Append a `Close` to the log, unless it has one."""
@@ -172,9 +165,3 @@ class NamespaceEraser:
             confirmed_at=seen.store_time,
         )
         return SeenReport(await self._reports.conclude(done), seen.etag, seen.store_time)
-
-    async def _advance(self, seen: SeenReport, report: ErasureReport) -> SeenReport:
-        advanced = await self._reports.advance(seen, report)
-        if advanced is None:
-            raise StoreUnavailable("another relayer works on the same erasure")
-        return advanced

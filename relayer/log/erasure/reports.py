@@ -216,6 +216,15 @@ class ErasureReports:
             return None
         return SeenReport(new, outcome.etag, outcome.store_time)
 
+    async def go_on(self, seen: SeenReport, new: ErasureReport) -> SeenReport:
+        """Replace a report unless it stays the same; raises `StoreUnavailable` if another relayer has replaced it."""
+        if new == seen.report:
+            return seen
+        advanced = await self.advance(seen, new)
+        if advanced is None:
+            raise StoreUnavailable("another relayer works on the same erasure")
+        return advanced
+
     async def conclude(self, report: ErasureReport) -> ErasureReport:
         """Store a confirmed report under ``erased/``, delete the one under ``erasing/``, and return the stored one."""
         key = self._key(report, confirmed=True)
