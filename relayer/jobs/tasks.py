@@ -317,7 +317,7 @@ async def _known(ctx: Context, task: JobTask) -> list[Record]:
         vector = None
     among = RecallRequest(query=query, audiences=(task.given.heard_by,))
     allowed = opened.allowed(among, ctx.clock.now_ms())
-    found = opened.search(vector, query, _LOOKED_AT, allowed=allowed, floor=_KNOWN_FLOOR)
+    found = opened.index().search(vector, query, _LOOKED_AT, allowed=allowed, floor=_KNOWN_FLOOR)
     records = [opened.hit(hit.key).record for hit in found.hits]
     return [record for record in records if record.extractor.name != ctx.extractor.name][:_MOST_KNOWN]
 

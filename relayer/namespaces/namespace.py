@@ -43,7 +43,6 @@ from relayer.domain.pinned import Pinned
 from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
-from relayer.lib.n_grams import PromptReading
 from relayer.lib.turns import Turns
 from relayer.lib.work import Deadline
 from relayer.log import creation
@@ -55,12 +54,10 @@ from relayer.namespaces.labels import fields_of, labels_of
 from relayer.namespaces.projection import CalibratedModel, Change, Mark, NamespaceView, PinnedView
 from relayer.namespaces.records import OpenedMemory, RenderedMemory, ReplacedSpan, Wish, ids_of
 from relayer.namespaces.stored import blocks_of, read_view, write_view
-from relayer.ports import Embedder, EmbeddingModel, QueryVectors
+from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.essentials import Essential, essential_of
-from relayer.search.index import QueryWords
+from relayer.search.index import MemoryIndex
 from relayer.search.key_mask import KeyMask
-from relayer.search.ranking import SearchResult
-from relayer.search.rows import Vector
 from relayer.search.terms import named_in, names_any
 from relayer.wire import schemas
 from relayer.wire.fields import Status
@@ -434,36 +431,9 @@ class OpenNamespace:
         """Return whether several records may have the same text, because the audience or the speaker differs."""
         return self.log.state.duplicates.repeats
 
-    def search(
-        self,
-        vector: Vector | None,
-        query: str | QueryWords | None,
-        count: int,
-        *,
-        allowed: KeyMask | None = None,
-        floor: float = 0.0,
-        past: bool = False,
-        topic: Vector | None = None,
-        reading: PromptReading | None = None,
-        prompt: QueryVectors | None = None,
-        scores: Mapping[int, float] | None = None,
-    ) -> SearchResult:
-        """Search live memories, or with ``past`` superseded and forgotten ones; call `wait_indexed` first.
-
-        The arguments are those of `MemoryIndex.search`.
-        """
-        index = self.view.past if past else self.view.index
-        return index.search(
-            vector,
-            query,
-            count,
-            allowed=allowed,
-            floor=floor,
-            topic=topic,
-            reading=reading,
-            prompt=prompt,
-            scores=scores,
-        )
+    def index(self, *, past: bool = False) -> MemoryIndex:
+        """Return the index of live memories, or of superseded and forgotten ones; call `wait_indexed` before a search."""
+        return self.view.past if past else self.view.index
 
     def places_in(self, query: str) -> list[str]:
         """Return the groups that a query mentions by a word of their name, such as ``harbour`` for ``slack:#harbour``.
@@ -494,10 +464,6 @@ class OpenNamespace:
         flags[[*keys]] = False
         return KeyMask(flags)
 
-    def speakers(self, query: str) -> list[str]:
-        """Return the names of speakers in a query, as written there."""
-        return self.view.index.speakers(query)
-
     def id_of_hit(self, number: int) -> bytes:
         """Return the record id of a hit."""
         return self.view.table.id_of(number)
@@ -505,10 +471,6 @@ class OpenNamespace:
     def state_of_hit(self, number: int) -> RecordState:
         """Return the state of a hit in the log, without decrypting the record."""
         return self.log.state.records[self.view.table.id_of(number)]
-
-    def vector_of_hit(self, number: int) -> Vector | None:
-        """Return the vector by which a live memory is found; None if it has none."""
-        return self.view.index.row(number)
 
     def allowed(self, request: RecallRequest, now: int) -> KeyMask | None:
         """Return the keys of the records that pass a recall's filters; None if all do. ``now`` is in ms."""
@@ -594,14 +556,9 @@ class OpenNamespace:
     def _forget_vectors(self) -> None:
         self._vectors = LRUCache(_VECTORS_BYTES, getsizeof=lambda rows: rows.nbytes + _VECTOR_BYTES)
 
-    @property
-    def null_is_due(self) -> bool:
-        """Return whether the baseline of relevance is outdated, because the content has changed; see `measure_baseline`."""
-        return self.view.index.null_is_due
-
     async def measure_baseline(self) -> None:
         """Bring the baseline of relevance up to date, the same on every replica; call `read` first."""
-        while self.null_is_due:
+        while self.view.index.null_is_due:
             async with self._measuring:
                 await self.view.index.measure_null()
             await self.wait_indexed()

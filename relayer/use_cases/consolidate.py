@@ -89,13 +89,13 @@ def comparable(opened: OpenNamespace, wanted: bytes, now: int) -> Comparable | N
         return None
     if len(memory.record.text) > LONGEST or memory.record.kind is Kind.SUMMARY:
         return None
-    row = opened.vector_of_hit(number)
+    row = opened.index().row(number)
     return None if row is None else Comparable(memory, number, row / np.float32(np.linalg.norm(row)))
 
 
 def comparable_before(opened: OpenNamespace, one: Comparable, now: int) -> list[Comparable]:
     """Return the memories that are similar to one and come before it in the log. The caller waits until it is indexed."""
-    hits = opened.search(one.vector, one.record.text, 2 * LOOKED_AT).hits
+    hits = opened.index().search(one.vector, one.record.text, 2 * LOOKED_AT, floor=0.0).hits
     near = (
         comparable(opened, opened.state_of_hit(hit.key).record, now) for hit in hits if hit.key < one.number
     )

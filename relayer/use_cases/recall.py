@@ -118,7 +118,7 @@ def ordered(
         if fades is not None and not (record := opened.hit(hit.key).record).pinned:
             scores[hit.key] = faded(scores[hit.key], (now - record.said_at) / _DAY_MS, fades)
     if request.diversity:
-        scores = diverse(scores, opened.vector_of_hit, request.diversity, request.limit)
+        scores = diverse(scores, opened.index().row, request.diversity, request.limit)
     return in_order(hits, scores), costs
 
 
@@ -259,7 +259,10 @@ class _Question:
     def parsed(cls, opened: OpenNamespace, query: str) -> _Question:
         """Parse a query to this namespace."""
         return cls(
-            query, QueryWords.from_query(query), read_prompt(query), opened.speakers(query)[:_MOST_NAMED]
+            query,
+            QueryWords.from_query(query),
+            read_prompt(query),
+            opened.index().speakers(query)[:_MOST_NAMED],
         )
 
 
@@ -351,7 +354,7 @@ async def _read(
 ) -> None:
     async with deadline.step("read"):
         await opened.read(request.consistency, request.min_position, asked_at)
-        if opened.null_is_due:
+        if opened.index().null_is_due:
             with suppress(EmbedderUnavailable, QueueFull):
                 await ctx.namespaces.calibrate(ctx.embedder_of(opened.model))
             await opened.measure_baseline()
@@ -454,13 +457,12 @@ class _Search:
         if self.question is not None:
             words = self.question.words
             reading = self.question.form.reading(vector, self.opened.model.sha256)
-        return self.opened.search(
+        return self.opened.index(past=past).search(
             vector,
             words,
             self.count,
             allowed=allowed,
             floor=self.request.floor,
-            past=past,
             topic=self.topic,
             reading=reading,
             prompt=self.vectors if self.request.prompt else None,

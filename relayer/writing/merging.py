@@ -284,7 +284,7 @@ async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncI
         # A search is one step of the event loop, and so is decrypting each memory, since some are long. A statement is near in
         # meaning to the memory that it changes, so a search by terms, too, would cost more than it finds.
         await asyncio.sleep(0)
-        hits = opened.search(vector, None, 2 * count, past=past).hits
+        hits = opened.index(past=past).search(vector, None, 2 * count, floor=0.0).hits
         left = count
         for record in [opened.state_of_hit(hit.key).record for hit in hits]:
             await asyncio.sleep(0)
