@@ -333,10 +333,8 @@ class RelationReader(Protocol):
     async def relations(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Return how likely each of `RELATIONS` is for pairs of an older and a newer statement; shape (len(pairs), 4).
 
-        The computation never runs on the event loop's thread, and never in front of a query.
-
-        Raises:
-            EmbedderUnavailable: nothing can be computed now.
+        The computation never runs on the event loop's thread, and never in front of a query. Raises `EmbedderUnavailable`:
+        nothing can be computed now.
         """
 
 
@@ -366,10 +364,8 @@ class MessageReader(Protocol):
 
         They are those of the classes of users' messages, of the classes of assistants' messages, and of the kinds of
         statements, in the order of `relayer.lib.n_grams.MESSAGE_CLASSES` and `relayer.lib.n_grams.KINDS`. The computation
-        never runs on the event loop's thread, and never in front of a query.
-
-        Raises:
-            EmbedderUnavailable: nothing can be computed now.
+        never runs on the event loop's thread, and never in front of a query. Raises `EmbedderUnavailable`: nothing can be
+        computed now.
         """
 
 

@@ -219,7 +219,6 @@ def _decode(raw: bytes) -> _Array:
 
 
 def _bodies(items: _Array) -> Iterator[tuple[Section, _Array, int]]:
-    """Yield the position of every body: section, array and index in the array."""
     kind = items[0] if items else ""
     if kind in _STORED_AT:
         yield from _bodies_of_stored(items[_STORED_AT[kind]])

@@ -135,11 +135,7 @@ def genesis(incarnation: bytes) -> bytes:
 
 
 def decode(data: bytes, kind: type[T]) -> T:
-    """Decode a pointer or a keyring.
-
-    Raises:
-        CorruptNamespace: the bytes are not an object of this kind.
-    """
+    """Decode a pointer or a keyring; raises `CorruptNamespace`: the bytes are not an object of this kind."""
     try:
         return msgspec.msgpack.decode(data, type=kind)
     except UNDECODABLE as error:

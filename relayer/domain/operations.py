@@ -331,11 +331,7 @@ _DECODER: msgspec.msgpack.Decoder[Operation] = msgspec.msgpack.Decoder(Operation
 
 
 def decode_operation(raw: bytes) -> Operation | MalformedBody:
-    """Decode an operation.
-
-    Raises:
-        UpgradeRequired: the kind is one that this version does not know (I12).
-    """
+    """Decode an operation; raises `UpgradeRequired`: the kind is one that this version does not know (I12)."""
     try:
         return _DECODER.decode(raw)
     except UNDECODABLE:

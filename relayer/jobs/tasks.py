@@ -240,7 +240,14 @@ async def begin(opened: OpenNamespace, job: JobState) -> JobTask | None:
     if current is None or current.outcome is not None:
         return None
     given = _DECODER.decode(opened.keys.unseal_record(current.job, current.sealed))
-    return JobTask(opened, current, given, _fitting(_live(opened, given.lines)))
+    kept: list[Shown] = []
+    room = _MOST_SHOWN
+    for line, records in reversed(_live(opened, given.lines)):
+        room -= min(len(line.text), MOST_CHARACTERS)
+        if room < 0:
+            break
+        kept.append((line, records))
+    return JobTask(opened, current, given, kept[::-1])
 
 
 def _live(opened: OpenNamespace, lines: Sequence[JobLine]) -> list[Shown]:
@@ -264,18 +271,6 @@ def _live(opened: OpenNamespace, lines: Sequence[JobLine]) -> list[Shown]:
         if records or not line.record:
             found.append((line, records))
     return found
-
-
-def _fitting(shown: Sequence[Shown]) -> list[Shown]:
-    """Return the newest lines that fit one request."""
-    kept: list[Shown] = []
-    room = _MOST_SHOWN
-    for line, records in reversed(shown):
-        room -= min(len(line.text), MOST_CHARACTERS)
-        if room < 0:
-            break
-        kept.append((line, records))
-    return kept[::-1]
 
 
 _MOST_KNOWN = 12
@@ -331,7 +326,6 @@ def _may_replace(work: FactWork, given: JobInput, old: Record) -> bool:
 def _draft_of(
     work: FactWork, task: JobTask, known: Sequence[Record], fact: ExtractedFact
 ) -> tuple[Draft, bytes]:
-    """Return the draft of a fact, and the memory that it replaces."""
     line, records = task.shown[fact.line]
     replaced = contradicted = b""
     if fact.known is not None and fact.relation != "new":

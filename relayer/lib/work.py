@@ -82,11 +82,7 @@ class SingleFlight:
         self._failure: RelayerError | None = None
 
     async def run(self) -> None:
-        """Return after a run that started after this call.
-
-        Raises:
-            RelayerError: what that run raised.
-        """
+        """Return after a run that started after this call; raises `RelayerError`: what that run raised."""
         wanted = self._begun + 1
         async with self._turn:
             if self._done >= wanted:
@@ -525,7 +521,6 @@ class FairExecutor:
         self._rest = self._limits.rest_seconds
 
     def __len__(self) -> int:
-        """Return the number of unfinished works."""
         return sum(works for works, _ in self._held.values())
 
     async def make(self, account: str, pieces: Iterable[T], weight: int) -> list[T]:
@@ -534,10 +529,8 @@ class FairExecutor:
         If the caller is cancelled, for example by its deadline, only the piece that is being computed is finished.
 
         Usually, ``pieces`` is a generator; the thread may turn to another work between two pieces. ``weight`` is the estimated
-        work in characters of ASCII text, see the function `weight`.
-
-        Raises:
-            QueueFull: too much work is waiting, of this account or in total.
+        work in characters of ASCII text, see the function `weight`. Raises `QueueFull`: too much work is waiting, of this
+        account or in total.
         """
         if weight <= _INLINE:
             return list(pieces)

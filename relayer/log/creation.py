@@ -180,10 +180,7 @@ async def page_pointers(
     them. The returned tag is empty if there are no more. A pointer that is deleted meanwhile is left out.
 
     A page begins after the tag ``after``, with which the page before ended, and has at most ``limit`` pointers; None reads
-    all.
-
-    Raises:
-        CorruptNamespace, StoreError: as `list_pointers`.
+    all. Raises `CorruptNamespace` or `StoreError`: as `list_pointers`.
     """
     creation = _Creation(ports, account)
     start = ports.layout.pointers(ports.keys.tag("account", account))

@@ -51,10 +51,8 @@ class Layout:
     """The keys of objects in a store, below ``prefix``, which may be empty.
 
     All methods but `at` return a key without the prefix. This is the key that an object is sealed for, so that the objects of
-    a bucket copied to another prefix can still be unsealed. `at` returns the key to use in requests to the store.
-
-    Raises:
-        ValueError: the prefix is neither empty nor an object key.
+    a bucket copied to another prefix can still be unsealed. `at` returns the key to use in requests to the store. Raises
+    `ValueError`: the prefix is neither empty nor an object key.
     """
 
     prefix: str = ""
@@ -503,10 +501,8 @@ class ManifestView:
     async def swap(self, seen: SeenManifest, new: Manifest) -> SwapOutcome:
         """Replace the manifest if, and only if, it is still the one that was ``seen``.
 
-        The view is not updated: only `see` shows what the store has now.
-
-        Raises:
-            StoreError: the store did not accept the write.
+        The view is not updated: only `see` shows what the store has now. Raises `StoreError`: the store did not accept the
+        write.
         """
         sealed = self._sealer.seal_manifest(self._account, self._incarnation, self._key, new)
         return await self._ports.store.swap(self._at, sealed, seen.etag)

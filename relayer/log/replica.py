@@ -260,10 +260,8 @@ class Replica:
         A reader checks the position where its tail started (I4), and a writer checks the slot that it created, after creating
         it (I3): up to the watermark, it means nothing whether a key exists.
 
-        The store's ``times`` of the responses are in ms.
-
-        Raises:
-            CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: as `ManifestView.read`.
+        The store's ``times`` of the responses are in ms. Raises `CorruptNamespace`, `UpgradeRequired`, `NamespaceClosed` or
+        `StoreError`: as `ManifestView.read`.
         """
         if not all(self.manifest.recently_validated(time) for time in (min(times), max(times))):
             await self.manifest.read()

@@ -128,8 +128,6 @@ class _Resealer:
 
 
 class _Copy:
-    """Copies the closed log that a replica follows into the incarnation that follows it."""
-
     def __init__(
         self, ports: LogPorts, account: str, replica: Replica, pointer: Pointer, resealer: _Resealer
     ) -> None:

@@ -214,7 +214,6 @@ class _PageReader:
         self._at = {Section.TEXTS: page.texts_at, Section.VECTORS: page.vectors_at}
 
     def entries(self) -> Iterator[LinkedEntry]:
-        """Yield the page's entries in order."""
         previous = self._page.previous
         for row in self._page.rows:
             yield LinkedEntry(self._entry(row, previous), row.digest)

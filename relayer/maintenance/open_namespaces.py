@@ -54,10 +54,8 @@ _Place = tuple[str, str]
 async def reextract(ctx: Context, opened: OpenNamespace) -> None:
     """Create jobs that extract facts again from the records left by erasures, and summarise their sessions again.
 
-    Does so only for the kinds of jobs for which this relayer has a model.
-
-    Raises:
-        RelayerError: the log cannot be written; calling this again continues.
+    Does so only for the kinds of jobs for which this relayer has a model. Raises `RelayerError`: the log cannot be written;
+    calling this again continues.
     """
     if ctx.facts is None:
         return
@@ -232,7 +230,8 @@ async def _vectors(
         ]
         computed = await embed_with_contexts(ctx.embedder.embed, texts)
         for record, (own, context) in zip(records, computed, strict=True):
-            parts = _parts(record) if whole else []
+            # A record's own vector is that of its first passage.
+            parts = list(passages(record.text, MOST_VECTORS))[1:] if whole and is_long(record.text) else []
             embedded += len(parts)
             if vectors and embedded > MOST_VECTORS:
                 # A log entry is applied in one step of the event loop, so it must not contain more vectors.
@@ -240,11 +239,6 @@ async def _vectors(
             vectors[record.id] = Meaning(own, await _further(ctx, record, parts)), context
         await asyncio.sleep(0)
     return vectors
-
-
-def _parts(record: Record) -> list[tuple[int, int]]:
-    """Return start and end of the passages of a long record, without the first: the record's own vector is that of the first."""
-    return list(passages(record.text, MOST_VECTORS))[1:] if is_long(record.text) else []
 
 
 async def _further(

@@ -142,10 +142,8 @@ class OpenNamespaces:
     async def calibrate(self, embedder: Embedder) -> None:
         """Complete the calibration of a model with the probes by which each namespace measures its own baseline.
 
-        Does nothing if that has been done.
-
-        Raises:
-            EmbedderUnavailable, QueueFull: the model cannot be used now; the shipped prior remains the only baseline.
+        Does nothing if that has been done. Raises `EmbedderUnavailable` or `QueueFull`: the model cannot be used now; the
+        shipped prior remains the only baseline.
         """
         async with self._calibrating:
             former = self.former

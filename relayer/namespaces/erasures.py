@@ -185,7 +185,6 @@ class Erasures:
         return MemoryEraser(self._ports, replica, collector.run, self._grace_ms)
 
     async def _tidy(self) -> None:
-        """Remove bodies that were written to open logs after the erasure of their records."""
         for opened in self._namespaces.all():
             late, incarnation = opened.last_late, opened.incarnation
             if late <= self._tidied.get(incarnation, 0) or opened.broken:

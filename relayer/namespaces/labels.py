@@ -83,7 +83,6 @@ class _Field:
         return code
 
     def equal_to(self, values: Iterable[Any]) -> Flags:
-        """Return whether each record has one of these values."""
         known = (self._known.get(_comparable(value)) for value in values)
         return self._with([code for code in known if code is not None])
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import nullcontext, suppress
 from dataclasses import InitVar, dataclass, field
-from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -311,10 +310,8 @@ class OpenNamespace:
     ) -> RenderedMemory:
         """Return a hit as rendered for a response. Live memories are cached until their state changes.
 
-        ``show`` renders a memory, given the time in ms at which its validity ends (None: it does not).
-
-        Raises:
-            CorruptNamespace: as `hit`.
+        ``show`` renders a memory, given the time in ms at which its validity ends (None: it does not). Raises
+        `CorruptNamespace`: as `hit`.
         """
         record = self.view.table.id_of(number)
         state = self.log.state.records[record]
@@ -623,11 +620,16 @@ class OpenNamespace:
                 return await self.log.append(operations)
         finally:
             if plaintexts:
-                then = partial(_without, known, tuple(plaintexts))
+                seals = tuple(plaintexts)
+
+                def forget() -> None:
+                    for seal in seals:
+                        known.pop(seal, None)
+
                 if self._indexing is None:
-                    then()
+                    forget()
                 else:
-                    self._then.append(then)
+                    self._then.append(forget)
 
     async def wait_indexed(self) -> None:
         """Wait until the view has every operation that the log has applied.
@@ -868,11 +870,6 @@ class OpenNamespace:
         for do in then:
             do()
         self._indexed.set()
-
-
-def _without(known: dict[tuple[bytes, str, bytes], bytes], seals: Iterable[tuple[bytes, str, bytes]]) -> None:
-    for seal in seals:
-        known.pop(seal, None)
 
 
 def _weight(item: Applied) -> int:

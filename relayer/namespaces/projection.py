@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import takewhile
+from itertools import chain, takewhile
 
 import msgspec
 import numpy as np
@@ -159,15 +159,12 @@ class Journal:
 
     def after(self, mark: Mark) -> list[Change]:
         """Return the changes after a cursor, in log order."""
-        newest_first: Iterator[Change] = (
-            Change((seq, number), what, record) for record, (seq, number, what) in self._newest_first()
+        stored = (row for page in reversed(self._pages) for row in reversed(self._left_of(page)))
+        newest_first = (
+            Change((seq, number), what, record)
+            for record, (seq, number, what) in chain(reversed(self._changes.items()), stored)
         )
         return list(takewhile(lambda change: change.mark > mark, newest_first))[::-1]
-
-    def _newest_first(self) -> Iterator[_Row]:
-        yield from reversed(self._changes.items())
-        for page in reversed(self._pages):
-            yield from reversed(self._left_of(page))
 
     def _left_of(self, page: bytes) -> list[_Row]:
         return [row for row in _PAGE.decode(page) if row[0] not in self._changes]

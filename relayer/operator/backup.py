@@ -334,7 +334,6 @@ class _Worker:
             raise ConfigurationError("--to: another backup is running there; try again later")
 
     async def _small(self, key: str) -> None:
-        """Copy a small object that may change, if it exists."""
         found = await self._source.get(key)
         if found is not None:
             self._rows[key] = await self._target.keep(key, found.data)

@@ -24,11 +24,7 @@ class Stamp(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
 
 
 async def stamp(ports: LogPorts, key: str) -> None:
-    """Record the store's present time under a key.
-
-    Raises:
-        StoreError: the record could not be written.
-    """
+    """Record the store's present time under a key; raises `StoreError`: the record could not be written."""
     place = ports.layout.store_key(key)
     found = await ports.store.get(place)
     data = ObjectSealer(ports).seal(_location(key), msgspec.msgpack.encode(Stamp(_FORMAT, found.store_time)))
@@ -47,10 +43,7 @@ async def stamp(ports: LogPorts, key: str) -> None:
 async def read_stamp(ports: LogPorts, key: str) -> tuple[int, int]:
     """Return the time recorded under a key, 0 for none, and the store's time of its response; both in ms.
 
-    An unreadable record counts as none.
-
-    Raises:
-        StoreError: the store does not respond.
+    An unreadable record counts as none. Raises `StoreError`: the store does not respond.
     """
     found = await ports.store.get(ports.layout.store_key(key))
     if not isinstance(found, Found):

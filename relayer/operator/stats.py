@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from relayer.domain.namespace import Manifest
@@ -126,19 +127,15 @@ async def measure(ports: LogPorts, known: Collection[str] = ()) -> Stats:
     stats.accounts, stats.namespaces = len(catalogue.accounts), len(catalogue.namespaces)
 
     async def count(listed: Listed) -> None:
-        _count(stats, listed, await _manifest(ports, listed), logs[listed.incarnation])
+        manifest = None
+        with suppress(*UNREADABLE, NamespaceClosed):
+            manifest = await ManifestView(ports, listed.account, listed.incarnation).read()
+        _count(stats, listed, manifest, logs[listed.incarnation])
 
     await in_windows(count, catalogue.namespaces)
     largest = sorted(stats.by_account.items(), key=lambda item: (-item[1].bytes, item[0]))
     stats.by_account = dict(largest)
     return stats
-
-
-async def _manifest(ports: LogPorts, listed: Listed) -> Manifest | None:
-    try:
-        return await ManifestView(ports, listed.account, listed.incarnation).read()
-    except (*UNREADABLE, NamespaceClosed):
-        return None
 
 
 def _count(stats: Stats, listed: Listed, manifest: Manifest | None, log: _Log) -> None:

@@ -76,7 +76,6 @@ async def summarise(
 
 
 def _used_up(ctx: Context, access: Access) -> bool:
-    """Return whether the account has used up its budget for the relayer's model."""
     work = ctx.facts
     return work is not None and work.budget.wait_ms(access.account, ctx.clock.now_ms()) > 0
 
@@ -97,11 +96,7 @@ _POLL_SECONDS = 1.0
 async def get_job(
     ctx: Context, access: Access, job_id: str, wait_ms: int, deadline: Deadline
 ) -> schemas.JobResponse:
-    """Return a job's state, waiting up to ``wait_ms`` for its end.
-
-    Raises:
-        Refused: ``not_found``, also for an invalid id.
-    """
+    """Return a job's state, waiting up to ``wait_ms`` for its end; raises `Refused`: ``not_found``, also for an invalid id."""
     wanted = parse_id(job_id, no_such_job())
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
@@ -204,7 +199,6 @@ async def _keep(
     candidates: Sequence[tuple[int, Candidate]],
     deadline: Deadline,
 ) -> schemas.AnalyzeResponse:
-    """Store the candidates of the turns, together with a pending job that extracts facts from them."""
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
         await opened.wait_indexed()
         # A long turn may have several memories. A job refers to the first one.

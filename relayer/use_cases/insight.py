@@ -29,22 +29,13 @@ from relayer.lib.work import Deadline
 from relayer.namespaces.context import ChatWork, Context
 from relayer.ports import ChatAnswer, ChatMessage, ChatModel
 from relayer.use_cases.recall import recall
-from relayer.wire import schemas
+from relayer.wire import memories as wire
 from relayer.wire.fields import clip, is_no_recall, one_line, remove_invisible
-from relayer.wire.memories import (
-    ActiveRecallRequest,
-    ActiveRecallResponse,
-    AskRequest,
-    AskResponse,
-    FallbackReason,
-    StyleName,
-)
-from relayer.wire.schemas import RecallResponse
 
 _VERSION = "1"
 
 
-def active_prompt(style: StyleName, characters: int) -> str:
+def active_prompt(style: wire.StyleName, characters: int) -> str:
     """Return the system prompt for a reminder of up to ``characters`` characters: the common rules, then those of the style."""
     rules = _read(f"active/{_VERSION}.txt").replace("{characters}", str(characters))
     return f"{rules}\n{_read(f'active/{_VERSION}.{style}.txt')}"
@@ -162,18 +153,22 @@ class Checked:
 
 
 async def search(
-    ctx: Context, access: Access, request: ActiveRecallRequest | AskRequest, query: str, deadline: Deadline
-) -> schemas.RecallResponse:
+    ctx: Context,
+    access: Access,
+    request: wire.ActiveRecallRequest | wire.AskRequest,
+    query: str,
+    deadline: Deadline,
+) -> wire.RecallResponse:
     """Search the memories that the model is to read, with the options of the request; raises as `recall`."""
     shared = {
-        name: getattr(request, name) for name in schemas.RecallRequest.model_fields if hasattr(request, name)
+        name: getattr(request, name) for name in wire.RecallRequest.model_fields if hasattr(request, name)
     }
     # An answer is asked for, a reminder is not.
-    shared |= {"query": query, "unasked": isinstance(request, ActiveRecallRequest)}
-    return await recall(ctx, access, schemas.RecallRequest.model_validate(shared), deadline)
+    shared |= {"query": query, "unasked": isinstance(request, wire.ActiveRecallRequest)}
+    return await recall(ctx, access, wire.RecallRequest.model_validate(shared), deadline)
 
 
-def excerpts_of(hits: Sequence[schemas.RecallHit]) -> list[Excerpt]:
+def excerpts_of(hits: Sequence[wire.RecallHit]) -> list[Excerpt]:
     """Return the hits as they appear in a prompt, as many as fit."""
     known = [
         Excerpt(hit.text, hit.created_at if hit.occurred_at is None else hit.occurred_at, hit.source.speaker)
@@ -272,19 +267,18 @@ class _CitedAnswer(msgspec.Struct, frozen=True):
 _DECODER = msgspec.json.Decoder(_CitedAnswer)
 
 
-def ask_for_answer(request: AskRequest, memories: Sequence[Excerpt]) -> tuple[ChatMessage, ...]:
+def ask_for_answer(request: wire.AskRequest, memories: Sequence[Excerpt]) -> tuple[ChatMessage, ...]:
     """Return the prompt for an answer to the request's question from memories."""
     told = ask_prompt(request.max_chars)
     return ChatMessage("system", told), ChatMessage("user", render(memories, question=request.question))
 
 
-def read_cited(answer: str, request: AskRequest, memories: Sequence[Excerpt], tokens: int = 0) -> Checked:
+def read_cited(
+    answer: str, request: wire.AskRequest, memories: Sequence[Excerpt], tokens: int = 0
+) -> Checked:
     """Parse and check a completion; the text is dropped if it cites nothing, or has names or numbers that its memories lack.
 
-    The error says how many ``tokens`` the completion cost.
-
-    Raises:
-        ModelAnswerUnusable: ``not_json`` or ``wrong_shape``.
+    The error says how many ``tokens`` the completion cost. Raises `ModelAnswerUnusable`: ``not_json`` or ``wrong_shape``.
     """
     if is_no_recall(answer):
         return Checked("")
@@ -308,7 +302,7 @@ def read_cited(answer: str, request: AskRequest, memories: Sequence[Excerpt], to
     return Checked(clip(text, request.max_chars), cited)
 
 
-async def ask(ctx: Context, access: Access, request: AskRequest, deadline: Deadline) -> AskResponse:
+async def ask(ctx: Context, access: Access, request: wire.AskRequest, deadline: Deadline) -> wire.AskResponse:
     """Answer a question from memories, with citations. No model is asked if nothing is found.
 
     Raises:
@@ -331,7 +325,7 @@ async def ask(ctx: Context, access: Access, request: AskRequest, deadline: Deadl
     common = {"position": found.position, "degraded": found.degraded, "considered": found.considered}
     memories = excerpts_of(found.memories)
     if not memories:
-        return AskResponse.model_validate({"status": "unknown"} | common)
+        return wire.AskResponse.model_validate({"status": "unknown"} | common)
     try:
         question = Question(ask_for_answer(request, memories), CITED_TOKENS, SCHEMA)
         answer = await consult(ctx, work, access.account, question, deadline)
@@ -341,9 +335,9 @@ async def ask(ctx: Context, access: Access, request: AskRequest, deadline: Deadl
     cited = await asyncio.to_thread(read_cited, answer.text, request, memories, answer.tokens)
     if not cited.text:
         reason = "not_proved" if cited.doubt else None
-        return AskResponse.model_validate({"status": "unknown", "reason": reason} | common)
+        return wire.AskResponse.model_validate({"status": "unknown", "reason": reason} | common)
     citations = tuple(found.memories[index] for index in cited.citations)
-    return AskResponse.model_validate(
+    return wire.AskResponse.model_validate(
         {"status": "answered", "answer": cited.text, "citations": citations} | common
     )
 
@@ -352,7 +346,9 @@ async def ask(ctx: Context, access: Access, request: AskRequest, deadline: Deadl
 REMINDER_TOKENS = 1024
 
 
-def ask_for_reminder(request: ActiveRecallRequest, memories: Sequence[Excerpt]) -> tuple[ChatMessage, ...]:
+def ask_for_reminder(
+    request: wire.ActiveRecallRequest, memories: Sequence[Excerpt]
+) -> tuple[ChatMessage, ...]:
     """Return the prompt for a reminder."""
     told = request.prompt_override or active_prompt(request.style, request.max_chars)
     if request.prompt_append:
@@ -361,7 +357,7 @@ def ask_for_reminder(request: ActiveRecallRequest, memories: Sequence[Excerpt]) 
     return ChatMessage("system", told), ChatMessage("user", said)
 
 
-def read_reminder(answer: str, request: ActiveRecallRequest, memories: Sequence[Excerpt]) -> Checked:
+def read_reminder(answer: str, request: wire.ActiveRecallRequest, memories: Sequence[Excerpt]) -> Checked:
     """Check a completion and return it as one line, cut after a word; it is dropped if the memories do not support it."""
     line = one_line(answer)
     if is_no_recall(line):
@@ -379,8 +375,8 @@ _THOUGHT = 8
 
 
 async def active_recall(
-    ctx: Context, access: Access, request: ActiveRecallRequest, deadline: Deadline
-) -> ActiveRecallResponse:
+    ctx: Context, access: Access, request: wire.ActiveRecallRequest, deadline: Deadline
+) -> wire.ActiveRecallResponse:
     """Let a language model summarise the memories that matter for the next turn.
 
     The model gets the hits of a search; it is not called if there are none. If the model fails or is too
@@ -396,7 +392,9 @@ async def active_recall(
     found = await search(ctx, access, request, request.query, deadline)
     if not found.memories:
         return _answer(found, "empty")
-    missing = ctx.chat is not None and bool(request.model) and not _has(ctx.chat, request.model)
+    missing = False
+    if ctx.chat is not None and request.model:
+        missing = not models_for(ctx.chat, request.model, resolved_only=True)
     try:
         reminder, model = await _remind(ctx, access, request, found, deadline)
     except ModelToBeAsked as asked:
@@ -411,13 +409,17 @@ async def active_recall(
 class _Undecided(Exception):
     """Raised if no model could decide which memories help; ``reason`` says why."""
 
-    def __init__(self, reason: FallbackReason) -> None:
+    def __init__(self, reason: wire.FallbackReason) -> None:
         super().__init__(reason)
         self.reason = reason
 
 
 async def _remind(
-    ctx: Context, access: Access, request: ActiveRecallRequest, found: RecallResponse, deadline: Deadline
+    ctx: Context,
+    access: Access,
+    request: wire.ActiveRecallRequest,
+    found: wire.RecallResponse,
+    deadline: Deadline,
 ) -> tuple[str, str]:
     """Return the model's reminder, empty if the model found nothing helpful, and the name of the model.
 
@@ -452,7 +454,7 @@ async def _remind(
     return reminder.text, answer.model
 
 
-def _reminders(ctx: Context, request: ActiveRecallRequest) -> tuple[ChatWork, Sequence[ChatModel]]:
+def _reminders(ctx: Context, request: wire.ActiveRecallRequest) -> tuple[ChatWork, Sequence[ChatModel]]:
     """Return the models to try: the relayer's, or the gateway's if the relayer has none, or has not the one that is required."""
     if ctx.chat is not None:
         only = request.model_fallback == "resolved-only"
@@ -465,19 +467,14 @@ def _reminders(ctx: Context, request: ActiveRecallRequest) -> tuple[ChatWork, Se
     return ChatWork(borrowed, ModelBudget(DailyLimits())), [borrowed]
 
 
-def _has(work: ChatWork, named: str) -> bool:
-    """Return whether the relayer has a model of this name."""
-    return any(model.name == named for model in (work.model, work.fallback) if model is not None)
-
-
 def _answer(
-    found: RecallResponse,
+    found: wire.RecallResponse,
     status: Literal["ok", "empty", "fallback", "ask"],
     summary: str = "",
     *,
-    reason: FallbackReason | None = None,
-) -> ActiveRecallResponse:
-    return ActiveRecallResponse(
+    reason: wire.FallbackReason | None = None,
+) -> wire.ActiveRecallResponse:
+    return wire.ActiveRecallResponse(
         status=status,
         summary=summary,
         reason=reason,

@@ -154,11 +154,9 @@ def _stored(opened: OpenNamespace, outcome: Outcome, wanted: bytes) -> bytes:
 async def restore(ctx: Context, access: Access, memory_id: str, deadline: Deadline) -> life.RestoreResponse:
     """Restore a forgotten memory, an old version or what another memory replaced; if all of it is live, the response is the same.
 
-    A restored old version replaces the live version, which becomes an old version. A memory that another one replaced comes back
-    next to that one. A live memory that lost a statement gets a version with the whole text.
-
-    Raises:
-        Refused: ``not_found``, or ``stale_head``: an old version whose newest version is forgotten, or changed meanwhile.
+    A restored old version replaces the live version, which becomes an old version. A memory that another one replaced comes
+    back next to that one. A live memory that lost a statement gets a version with the whole text. Raises `Refused`:
+    ``not_found``, or ``stale_head``: an old version whose newest version is forgotten, or changed meanwhile.
     """
     async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
         known, memory = opened.state(wanted), opened.memory(wanted)
@@ -238,12 +236,10 @@ async def delete(
 ) -> life.DeleteResponse:
     """Forget the live memories that match the request's filter, or erase all that match, newest first.
 
-    At most `life.MAX_DELETED` are forgotten or erased. The filter is evaluated once: if the same signed request is repeated, at
-    any relayer, the response says what it did the first time. A namespace that does not exist is not created; the log, which
-    records other deletions, is missing then, so the request is claimed in the store for a day.
-
-    Raises:
-        Refused: ``nonce_reused``.
+    At most `life.MAX_DELETED` are forgotten or erased. The filter is evaluated once: if the same signed request is repeated,
+    at any relayer, the response says what it did the first time. A namespace that does not exist is not created; the log,
+    which records other deletions, is missing then, so the request is claimed in the store for a day. Raises `Refused`:
+    ``nonce_reused``.
     """
     reports = ErasureReports(ctx.ports)
     claim = hashlib.sha256(access.principal.author + access.principal.nonce).digest()[:16]

@@ -166,10 +166,8 @@ async def export(
 ) -> AsyncIterator[bytes]:
     """Select what is exported, and return an iterator of its lines: a head, the memories, oldest first, turns, and an end.
 
-    Memories that are stored later are not exported, and those that are erased meanwhile are left out.
-
-    Raises:
-        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use`; the iterator itself raises nothing.
+    Memories that are stored later are not exported, and those that are erased meanwhile are left out. Raises `RelayerError`:
+    as `relayer.namespaces.cache.OpenNamespaces.use`; the iterator itself raises nothing.
     """
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:

@@ -116,7 +116,6 @@ async def _next(
 
 
 def _lent(ctx: Context, opened: OpenNamespace) -> Sequence[JobState]:
-    """Return the open jobs that this relayer has no model for."""
     own = ctx.own_works
     return [job for job in pending_jobs(opened) if job.work not in own]
 

@@ -257,7 +257,6 @@ class _Question:
 
     @classmethod
     def parsed(cls, opened: OpenNamespace, query: str) -> _Question:
-        """Parse a query to this namespace."""
         return cls(
             query,
             QueryWords.from_query(query),
@@ -432,12 +431,10 @@ class _Search:
 
     @property
     def times(self) -> Times:
-        """The times that the query names."""
         return () if self.question is None else named_times(self.question.text, self.now)
 
     @property
     def count(self) -> int:
-        """The number of candidates to search for."""
         return wanted(self.request, self.times) * (2 if self.opened.repeats_texts else 1)
 
     def allowed(self, audiences: Sequence[str] | None = None) -> KeyMask | None:
@@ -451,7 +448,6 @@ class _Search:
         return allowed.within(self.passing.flags)
 
     def among(self, allowed: KeyMask | None, *, past: bool = False) -> SearchResult:
-        """Search the allowed memories."""
         words = reading = None
         vector = None if self.vectors is None else self.vectors.query
         if self.question is not None:
@@ -527,7 +523,8 @@ def _answered(search: _Search) -> _Answer:
         live = (hit for hit in found.hits if opened.is_live(opened.id_of_hit(hit.key)))
         found = replace(found, hits=tuple(live))
     wishes = opened.wishes(request.audiences, request.trusts, now)
-    gone = _gone(opened, request.standing, wishes)
+    records = ((one, opened.record(ulid.parse(one))) for one in request.standing)
+    gone = tuple(one for one, record in records if record is None or kept_out_by(record, wishes))
     if not (request.prompt or request.unasked):
         wishes = []
     elif question is not None and wishes:
@@ -567,12 +564,6 @@ def _answered(search: _Search) -> _Answer:
         gone=gone,
         unmentioned=tuple(kept_out.values())[: request.limit],
     )
-
-
-def _gone(opened: OpenNamespace, standing: Sequence[str], wishes: Sequence[Wish]) -> tuple[str, ...]:
-    """Return the memories of a standing block that do not exist, or that a wish keeps out of prompts."""
-    records = ((one, opened.record(ulid.parse(one))) for one in standing)
-    return tuple(one for one, record in records if record is None or kept_out_by(record, wishes))
 
 
 class _Unspoken:

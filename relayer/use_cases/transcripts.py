@@ -59,10 +59,8 @@ async def keep_turn(
     The turn is not stored if it contains a text that was forgotten or erased. Messages that the gateway marked as suspect are
     left out.
 
-    Secrets must have been removed from the request; ``outcomes`` are those of storing its memories.
-
-    Raises:
-        RelayerError: the log cannot append the turn now; the caller may repeat the request.
+    Secrets must have been removed from the request; ``outcomes`` are those of storing its memories. Raises `RelayerError`: the
+    log cannot append the turn now; the caller may repeat the request.
     """
     if any(outcome.refusal is not None for outcome in outcomes):
         return

@@ -149,7 +149,9 @@ class MemoryEraser:
             # The keys are recorded first: the relayer that continues after a crash deletes these objects with their versions,
             # even if no manifest names them any more.
             seen = await self._note(seen, doomed)
-            await self._drop_index(manifest, seen.report.seq)
+            if named:  # if the swap fails, the next round does it
+                new = msgspec.structs.replace(manifest.manifest, index_key="", index_seq=0, index_model="")
+                await self._replica.manifest.swap(manifest, new)
             await self._rewrite(rows)
         else:
             raise StoreUnavailable("others keep changing the namespace; erasing goes on later")
@@ -163,7 +165,6 @@ class MemoryEraser:
         return await self._reports.go_on(seen, report)
 
     async def _compact(self, seq: int) -> None:
-        """Compact the log until the segments cover at least the entry ``seq``."""
         for _ in range(_ROUNDS):
             manifest = await self._replica.manifest.read()
             if manifest.snap_seq >= seq:
@@ -179,13 +180,6 @@ class MemoryEraser:
             )
             if place is not None:
                 await self._compactor.rewrite(self._replica.state, seen, place, place + 1)
-
-    async def _drop_index(self, seen: SeenManifest, seq: int) -> None:
-        """Remove an index from before the entry ``seq`` from the manifest; if the swap fails, the next round does it."""
-        manifest = seen.manifest
-        if _is_from_before(manifest, seq):
-            new = msgspec.structs.replace(manifest, index_key="", index_seq=0, index_model="")
-            await self._replica.manifest.swap(seen, new)
 
     async def _indexes_before(self, seq: int) -> list[str]:
         """List the stored indexes of a state before the entry ``seq``, by their keys without the store's prefix."""
@@ -307,5 +301,4 @@ def _is_from_before(manifest: Manifest, seq: int) -> bool:
 
 
 def _seq_of(key: str) -> int:
-    """Return the slot number in the key of a segment or an index."""
     return int(key.rpartition("/")[2].partition("-")[0])

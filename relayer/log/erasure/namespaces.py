@@ -139,7 +139,6 @@ class NamespaceEraser:
         return await self._reports.go_on(seen, done)
 
     async def _close(self, account: str, pointer: Pointer) -> None:
-        """Append a `Close` to the log, unless it has one."""
         log = NamespaceLog(self._ports, account, pointer)
         try:
             await log.start()
