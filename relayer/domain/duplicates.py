@@ -10,21 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relayer.domain.operations import RecordState
+
 _PREFIX = 8
-
-
-class _Hashed(Protocol):
-    """A record that has the two MACs by which records are compared."""
-
-    @property
-    def content(self) -> bytes: ...
-    @property
-    def likeness(self) -> bytes: ...
 
 
 class StoredDuplicates:
@@ -48,7 +40,7 @@ class StoredDuplicates:
         ids: Sequence[bytes],
         texts: bytes,
         likenesses: bytes,
-        records: Mapping[bytes, _Hashed],
+        records: Mapping[bytes, RecordState],
         older: AbstractSet[bytes],
     ) -> None:
         if not len(texts) == len(likenesses) == _PREFIX * len(ids):

@@ -411,7 +411,7 @@ class OpenNamespace:
     @property
     def model(self) -> EmbeddingModel:
         """The model whose vectors are searched."""
-        return self.view.space.model
+        return self.view.space.by.model
 
     @property
     def converting(self) -> bool:
@@ -721,7 +721,7 @@ class OpenNamespace:
             RelayerError: it was not written, or it is unknown whether the manifest names it; both are harmless.
         """
         model, indexes = self.newest.model, self.log.indexes
-        if self.view.space.calibration.probes:
+        if self.view.space.by.calibration.probes:
             # A process that opens the index then need not measure the baseline before its first response.
             await self.measure_baseline()
         async with self._tending:

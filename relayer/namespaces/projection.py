@@ -75,16 +75,6 @@ class EmbeddingSpace:
     by: CalibratedModel
     lacking: dict[bytes, None] = field(default_factory=dict)
 
-    @property
-    def model(self) -> EmbeddingModel:
-        """The embedding model."""
-        return self.by.model
-
-    @property
-    def calibration(self) -> Calibration:
-        """The calibration that maps scores to relevance."""
-        return self.by.calibration
-
     def may_serve(self, memories: int) -> bool:
         """Return whether a namespace can be searched in this space: at most 1 % of its memories, and 32, lack a vector."""
         return len(self.lacking) <= min(_MOST_LEFT, memories // _SHARE_LEFT)
@@ -350,11 +340,11 @@ class NamespaceView:
         if self.coming is not None and self.coming.may_serve(len(self)):
             self.space, self.coming = self.coming, None
             for index in (self.index, self.past):
-                index.cut_over(self.space.calibration)
+                index.cut_over(self.space.by.calibration)
 
     def recalibrate(self) -> None:
         """Apply the current calibration of the model to the indexes."""
-        self.index.calibration = self.past.calibration = self.space.calibration
+        self.index.calibration = self.past.calibration = self.space.by.calibration
 
     def __len__(self) -> int:
         return len(self.table.numbers)
@@ -446,14 +436,14 @@ class NamespaceView:
         self.table.add(record)
         found: list[Meaning | None] = []
         for space in (self.space, self.coming):
-            is_of = space is not None and record.embedding.detail == space.model.sha256
+            is_of = space is not None and record.embedding.detail == space.by.model.sha256
             found.append(meaning if is_of else None)
             if space is not None and not _is_whole(record, found[-1]):
                 space.lacking[stored.record] = None
         self._index(number, record, *found)
 
     def _space_of(self, model: str) -> EmbeddingSpace | None:
-        return next((space for space in (self.space, self.newest) if space.model.sha256 == model), None)
+        return next((space for space in (self.space, self.newest) if space.by.model.sha256 == model), None)
 
     def _open(self, record: bytes, part: str, sealed: bytes) -> bytes:
         known = self.plaintexts.get((record, part, sealed))
@@ -464,7 +454,7 @@ class NamespaceView:
         return self._keys.unseal_vector(record, part, sealed)
 
     def _open_vectors(self, record: Record, space: EmbeddingSpace, own: bytes, context: bytes) -> Meaning:
-        meaning = decode_meaning(self._open(record.id, "own", own), space.model.dimension)
+        meaning = decode_meaning(self._open(record.id, "own", own), space.by.model.dimension)
         # If the text before it was erased, a record is found by its own text alone.
         known = context and record.context_of in self
         before = decode_vector(self._open(record.id, "context", context)) if known else None

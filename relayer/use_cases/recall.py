@@ -662,24 +662,6 @@ def _newest_first(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container
     return list(placed.values())
 
 
-class _Evidence(msgspec.Struct, frozen=True):
-    cosine: float | None
-    bm25: float | None
-    covered: float
-    speaker: bool
-    score: float
-    penalty: float
-
-
-class _Found(msgspec.Struct, frozen=True):
-    """The fields of `schemas.RecallHit` that a memory does not have."""
-
-    relevance: float
-    distance: float
-    evidence: _Evidence | None
-    passage: str
-
-
 def _hit(
     opened: OpenNamespace, hit: Hit, shown: RenderedMemory, penalties: Mapping[int, float] | None
 ) -> tuple[RenderedMemory, bytes]:
@@ -687,14 +669,23 @@ def _hit(
     relevance = round(hit.relevance, 4)
     evidence, passage = None, ""
     if penalties is not None:
-        penalty = penalties.get(hit.key, 0.0)
-        evidence = _Evidence(hit.cosine, hit.bm25, hit.covered, hit.spoken, hit.evidence, penalty)
+        evidence = {
+            "cosine": hit.cosine,
+            "bm25": hit.bm25,
+            "covered": hit.covered,
+            "speaker": hit.spoken,
+            "score": hit.evidence,
+            "penalty": penalties.get(hit.key, 0.0),
+        }
     if hit.passage is not None:
         memory = opened.hit(hit.key)
         # Passages are those of the whole text.
         passage = "" if memory.replaced else passage_at(memory.record.text, hit.passage)
-    found = msgspec.json.encode(_Found(relevance, round(1 - relevance, 4), evidence, passage))
-    # The two JSON objects are joined into one.
+    # The fields of `schemas.RecallHit` that a memory does not have. The two JSON objects are joined into one.
+    distance = round(1 - relevance, 4)
+    found = msgspec.json.encode(
+        {"relevance": relevance, "distance": distance, "evidence": evidence, "passage": passage}
+    )
     return shown, shown.encoded[:-1] + b"," + found[1:]
 
 
