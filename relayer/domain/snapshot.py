@@ -171,9 +171,7 @@ class StateReader:
             jobs={job.job: job for job in head.jobs},
             erased=set(head.erased),
             erasures=Erased(
-                {erasure.erasure: erasure for erasure in head.erasures},
-                dict.fromkeys(head.late),
-                head.traces,
+                {erasure.erasure: erasure for erasure in head.erasures}, dict.fromkeys(head.late), head.traces
             ),
             duplicates=self._duplicates(),
             known=KnownOutcomes(

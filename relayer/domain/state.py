@@ -545,12 +545,7 @@ def accept(state: NamespaceState, operation: JobAccepted) -> Outcome:
     if operation.work != EMBED and not state.erased.isdisjoint(records):
         return state.refused(Refusal.SOURCE_ERASED, operation.job)
     state.jobs[operation.job] = JobState(
-        operation.job,
-        operation.work,
-        records,
-        operation.sealed,
-        state.last_time,
-        seq=state.position.seq,
+        operation.job, operation.work, records, operation.sealed, state.last_time, seq=state.position.seq
     )
     state.note_job(operation.job, records)
     return state.done(OperationResult.ACCEPTED, operation.job)

@@ -98,7 +98,6 @@ class Collector:
 
         Raises:
             CorruptNamespace, UpgradeRequired, NamespaceClosed: nothing more was deleted.
-            StoreError: the store did not respond; the next run continues.
         """
         stage, slots, objects = CollectionStage.NOTHING, 0, 0
         for _ in range(_STEPS):

@@ -25,13 +25,7 @@ from relayer.domain.namespace import (
     PointerState,
     genesis,
 )
-from relayer.errors import (
-    CorruptNamespace,
-    NamespaceClosed,
-    StoreUnavailable,
-    WrongCustody,
-    WrongGeneration,
-)
+from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, WrongCustody, WrongGeneration
 from relayer.lib.work import Backoff, both, in_windows
 from relayer.log.objects import LogPorts, ObjectSealer, SeenManifest
 from relayer.ports import Absent, Found, Throttled, Unchanged
@@ -68,12 +62,7 @@ class OpenedNamespace:
 
 
 async def find(ports: LogPorts, account: str, name: str) -> Pointer | None:
-    """Return the pointer of a name, live or being erased; None if there is none. Never writes.
-
-    Raises:
-        CorruptNamespace: the pointer cannot be unsealed for its key.
-        StoreError: the store did not respond.
-    """
+    """Return the pointer of a name, live or being erased; None if there is none. Never writes."""
     found = await _Creation(ports, account).read_pointer(name)
     return None if found is None or found.pointer.state is PointerState.ERASED else found.pointer
 
@@ -97,7 +86,6 @@ async def open_existing(
     Raises:
         NamespaceClosed: it is being erased.
         WrongNamespaceKey: the secret is not its secret.
-        CorruptNamespace, UpgradeRequired, StoreError: as everywhere in the log.
     """
     if pointer.state is not PointerState.LIVE:
         raise NamespaceClosed("the namespace is being erased")
@@ -136,7 +124,6 @@ async def open_or_create(
         WrongGeneration: it exists, or existed, with a later generation of its secret; nothing was written.
         WrongNamespaceKey: it exists with another secret; nothing was written.
         NamespaceClosed: it is being erased.
-        CorruptNamespace, UpgradeRequired, StoreError: as everywhere in the log.
     """
     creation = _Creation(ports, new.account)
     for _ in range(_ROUNDS):
@@ -161,12 +148,7 @@ async def open_or_create(
 
 
 async def list_pointers(ports: LogPorts, account: str) -> list[Pointer]:
-    """Return the pointers of an account, in any state, sorted by name; one that is deleted meanwhile is left out.
-
-    Raises:
-        CorruptNamespace: a pointer cannot be unsealed for its key.
-        StoreError: the store did not respond.
-    """
+    """Return the pointers of an account, in any state, sorted by name; one that is deleted meanwhile is left out."""
     pointers, _ = await page_pointers(ports, account)
     return sorted(pointers, key=lambda pointer: pointer.name)
 
@@ -180,7 +162,7 @@ async def page_pointers(
     them. The returned tag is empty if there are no more. A pointer that is deleted meanwhile is left out.
 
     A page begins after the tag ``after``, with which the page before ended, and has at most ``limit`` pointers; None reads
-    all. Raises `CorruptNamespace` or `StoreError`: as `list_pointers`.
+    all.
     """
     creation = _Creation(ports, account)
     start = ports.layout.pointers(ports.keys.tag("account", account))
@@ -194,11 +176,8 @@ async def page_pointers(
 async def mark(ports: LogPorts, account: str, pointer: Pointer, state: PointerState) -> None:
     """Set the state of an incarnation's pointer; it is not changed if it has this state or a later one already.
 
-    Nothing is changed either if the name has no pointer, or one to another incarnation.
-
-    Raises:
-        StoreUnavailable: it is not certain that the pointer was written; a retry is safe.
-        CorruptNamespace, StoreError: as `find`.
+    Nothing is changed either if the name has no pointer, or one to another incarnation. Raises `StoreUnavailable`: it is not
+    certain that the pointer was written; a retry is safe.
     """
     creation = _Creation(ports, account)
     for _ in range(_ATTEMPTS):
@@ -217,7 +196,6 @@ async def begin_succession(ports: LogPorts, account: str, pointer: Pointer, gene
     Raises:
         NamespaceClosed: the name does not have this incarnation any more.
         StoreUnavailable: it is not certain that the pointer was written; a retry is safe.
-        CorruptNamespace, StoreError: as `find`.
     """
     creation = _Creation(ports, account)
     for _ in range(_ATTEMPTS):
@@ -242,7 +220,6 @@ async def succeed(ports: LogPorts, account: str, name: str, former: bytes) -> Po
 
     Raises:
         StoreUnavailable: it is not certain that the pointer was written; a retry is safe.
-        CorruptNamespace, StoreError: as `find`.
     """
     creation = _Creation(ports, account)
     for _ in range(_ATTEMPTS):
@@ -262,11 +239,7 @@ async def succeed(ports: LogPorts, account: str, name: str, former: bytes) -> Po
 def successor_of(pointer: Pointer) -> Pointer:
     """Return the pointer that a rotation of the keys ends with."""
     return msgspec.structs.replace(
-        pointer,
-        incarnation=pointer.next,
-        generation=pointer.next_generation,
-        next=b"",
-        next_generation=0,
+        pointer, incarnation=pointer.next, generation=pointer.next_generation, next=b"", next_generation=0
     )
 
 
@@ -277,7 +250,6 @@ async def settle_successor(
 
     Raises:
         WrongNamespaceKey: it exists with another secret.
-        StoreError: as everywhere in the log.
     """
     keys, _ = await _Creation(ports, account).settle_keyring(successor_of(pointer), secret, earlier)
     return keys

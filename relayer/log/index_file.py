@@ -96,11 +96,7 @@ class IndexBuilder:
     """
 
     def __init__(
-        self,
-        place: PartSealer,
-        positions: Sequence[LogPosition],
-        model: EmbeddingModel,
-        blocks: int,
+        self, place: PartSealer, positions: Sequence[LogPosition], model: EmbeddingModel, blocks: int
     ) -> None:
         """Reserve space for a head with the lengths of ``blocks`` blocks; if there are more, `finish` copies the object."""
         self.key = place.key
@@ -130,11 +126,7 @@ class IndexBuilder:
     def finish(self) -> bytes:
         """Return the object's bytes; nothing may be added after that."""
         described = IndexHead(
-            model_tag(self._model),
-            self.position,
-            self._model.dimension,
-            self._sizes,
-            self._texts.digest(),
+            model_tag(self._model), self.position, self._model.dimension, self._sizes, self._texts.digest()
         )
         head = self._place.seal("head", msgspec.msgpack.encode(described))
         start, total = HEADER_SIZE + len(head), self._data.tell()
@@ -188,11 +180,8 @@ class IndexReader:
     async def open(cls, store: ReadAhead, at: str, place: PartSealer) -> IndexReader | None:
         """Read the beginning of an index; None if there is no such object.
 
-        Some of the reads of the object at the store's key ``at`` may have begun already in ``store``.
-
-        Raises:
-            CorruptNamespace: the object is not an index, or not the index with this key.
-            StoreError: the store did not respond.
+        Some of the reads of the object at the store's key ``at`` may have begun already in ``store``. Raises
+        `CorruptNamespace`: the object is not an index, or not the index with this key.
         """
         pieces = _Pieces(store, at)
         header = await pieces.take(HEADER_SIZE)
@@ -328,7 +317,6 @@ class IndexObjects:
 
         Raises:
             CorruptNamespace: it is damaged.
-            StoreError: the store did not respond.
         """
         if not manifest.index_key or manifest.index_model != model_tag(model):
             return None

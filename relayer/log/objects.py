@@ -481,9 +481,7 @@ class ManifestView:
 
         Raises:
             CorruptNamespace: it cannot be unsealed, or is older than one that was read before.
-            UpgradeRequired: its format is unknown (I12).
             NamespaceClosed: it does not exist, because the namespace was erased.
-            StoreError: the store did not respond.
         """
         async with self._one_at_a_time:
             outcome = await self._ports.store.get(self._at, if_none_match=self._etag)
@@ -624,11 +622,7 @@ class Slots:
         """Unseal an entry and verify that it follows ``after``.
 
         If that fails, the slot is read once more before the namespace counts as corrupt, because a response may be truncated.
-
-        Raises:
-            CorruptNamespace: the entry cannot be unsealed for this slot or does not follow ``after``.
-            UpgradeRequired: its version is unknown (I12).
-            StoreError: the store did not respond.
+        Raises `CorruptNamespace`: the entry cannot be unsealed for this slot or does not follow ``after``.
         """
         try:
             return self._link(slot, after)
@@ -657,8 +651,6 @@ class Slots:
 
         Raises:
             CorruptNamespace: the bytes cannot be unsealed for this slot; it was read twice.
-            UpgradeRequired: its version is unknown (I12).
-            StoreError: the store did not respond.
         """
         found = await self._ahead.get(self.key(seq))
         if isinstance(found, Absent):

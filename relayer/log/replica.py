@@ -340,10 +340,7 @@ class Replica:
         return sum(islice(reversed(self._sizes), max(0, count)))
 
     async def read(
-        self,
-        consistency: Consistency,
-        min_position: LogPosition | None = None,
-        since: float | None = None,
+        self, consistency: Consistency, min_position: LogPosition | None = None, since: float | None = None
     ) -> LogPosition:
         """Make the state as fresh as requested and return its position.
 

@@ -76,7 +76,6 @@ async def rotate(
         WrongNamespaceKey: a rotation was begun with another secret.
         NamespaceClosed: the namespace was erased, or another relayer has rotated its keys.
         CorruptNamespace, UpgradeRequired: the log cannot be read; nothing was closed.
-        StoreError: the store did not respond; the next run continues.
     """
     log = NamespaceLog(ports, account, pointer)
     try:

@@ -148,11 +148,8 @@ class PackBuilder:
 def open_pack(data: bytes, place: PartSealer) -> Iterator[LinkedEntry]:
     """Yield the entries of a segment in order, each as it was stored, except for bodies that were left out.
 
-    A page is unsealed when the iteration reaches its first entry.
-
-    Raises:
-        CorruptNamespace: the bytes are not a segment, or not the segment with this key.
-        UpgradeRequired: its format is unknown (I12).
+    A page is unsealed when the iteration reaches its first entry. Raises `CorruptNamespace`: the bytes are not a segment, or
+    not the segment with this key.
     """
     pages, texts, vectors = _parts(memoryview(data))
     for number, sealed in enumerate(pages):
@@ -290,7 +287,6 @@ class Segments:
 
         Raises:
             CorruptNamespace: the bytes in the store do not have the digest that the manifest names.
-            StoreError: the store did not respond.
         """
         key = self._ports.layout.store_key(row.key)
         for _ in range(2):  # a response may have been truncated, so a failed read is retried once
@@ -334,8 +330,6 @@ class Segments:
 
         Raises:
             CorruptNamespace: the object cannot be read as the segment with this key.
-            UpgradeRequired: its format is unknown (I12).
-            StoreError: the store did not respond.
         """
         found = await self._ports.get(key)
         return None if found is None else list(open_pack(found.data, self._place(key)))

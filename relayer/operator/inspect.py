@@ -75,9 +75,7 @@ async def describe_namespace(ports: LogPorts, listed: Listed) -> Facts:
         _counts("jobs", (job.state for job in state.jobs.values())),
         *(_manifest(walk.seen.manifest) if walk.seen is not None else ()),
         Property(
-            "findings",
-            "none" if sound(walk.findings) else f"{harmful}: memrelay verify names them",
-            harmful,
+            "findings", "none" if sound(walk.findings) else f"{harmful}: memrelay verify names them", harmful
         ),
     ]
 

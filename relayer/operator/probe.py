@@ -16,13 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from relayer.errors import (
-    BrokenPromise,
-    StoreError,
-    StoreMisconfigured,
-    StoreUnavailable,
-    VersionsHidden,
-)
+from relayer.errors import BrokenPromise, StoreError, StoreMisconfigured, StoreUnavailable, VersionsHidden
 from relayer.log.objects import Layout, LogPorts
 from relayer.operator.stamps import read_stamp, stamp
 from relayer.ports import (

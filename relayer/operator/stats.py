@@ -16,14 +16,7 @@ from relayer.errors import NamespaceClosed
 from relayer.lib.work import in_windows
 from relayer.log.collector import seq_of
 from relayer.log.objects import LogPorts, ManifestView
-from relayer.operator.catalogue import (
-    UNREADABLE,
-    Listed,
-    ObjectKind,
-    incarnation_of,
-    kind_of,
-    read_catalogue,
-)
+from relayer.operator.catalogue import UNREADABLE, Listed, ObjectKind, incarnation_of, kind_of, read_catalogue
 
 # Object stores charge these calls as writes, and do not charge deletes.
 _WRITE_CALLS = frozenset({"create", "swap", "list"})

@@ -47,7 +47,6 @@ async def summarise(
 
     Raises:
         QueueFull: too many jobs of this account wait for the model.
-        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
     """
     work = ctx.facts
     lent = SUMMARISE not in ctx.own_works
@@ -172,7 +171,6 @@ async def analyze(
     Raises:
         Refused: ``idempotency_conflict``.
         QueueFull: too many extractions of this account wait; the caller may repeat the request.
-        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
     """
     turns = await without_secrets(ctx, access.account, request.turns)
     request = request if turns is request.turns else request.model_copy(update={"turns": turns})
@@ -367,11 +365,7 @@ async def _extract(
     """
     turns = [
         ConversationTurn(
-            Role.USER if item.noted else item.role,
-            item.text,
-            item.occurred_at,
-            f"{index}",
-            item.speaker,
+            Role.USER if item.noted else item.role, item.text, item.occurred_at, f"{index}", item.speaker
         )
         for index, item in enumerate(request.turns)
     ]

@@ -83,7 +83,7 @@ def render(memories: Sequence[Excerpt], **said: str) -> str:
         "memories": [
             {"number": number, "when": memory.day, "speaker": memory.speaker, "text": memory.shown}
             for number, memory in enumerate(memories, 1)
-        ],
+        ]
     }
     return json.dumps(document | said, ensure_ascii=False, indent=1)
 
@@ -214,12 +214,7 @@ def models_for(work: ChatWork, named: str = "", *, resolved_only: bool = False) 
 
 
 async def _ask(  # noqa: PLR0917 - private, and called twice with the same names
-    ctx: Context,
-    work: ChatWork,
-    account: str,
-    model: ChatModel,
-    question: Question,
-    deadline: Deadline,
+    ctx: Context, work: ChatWork, account: str, model: ChatModel, question: Question, deadline: Deadline
 ) -> ChatAnswer:
     left = deadline.remaining()
     seconds = min(work.seconds, left - min(_SPARE_SECONDS, left * _LARGEST_SPARE_SHARE))

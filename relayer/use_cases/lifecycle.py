@@ -59,7 +59,6 @@ async def supersede(
     Raises:
         Refused: ``not_found``, ``stale_head`` (it is not the live version), ``bad_vector`` or
             ``idempotency_conflict``.
-        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
     """
     if request.text is not None:
         request = request.model_copy(

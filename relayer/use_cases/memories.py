@@ -67,9 +67,7 @@ async def list_memories(
         rest = wanted[_after(mark, opened, wanted) :]
         page = page_of(_show(opened, record) for record in rest[:limit])
         return schemas.ListResponse(
-            memories=page,
-            next_cursor=page[-1].id if len(rest) > len(page) else None,
-            total=len(wanted),
+            memories=page, next_cursor=page[-1].id if len(rest) > len(page) else None, total=len(wanted)
         )
 
 

@@ -39,7 +39,6 @@ async def model_work(
 
     Raises:
         Refused: ``not_found``: the job's id is invalid.
-        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
     """
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:

@@ -158,8 +158,7 @@ async def profile(
     from.
 
     ``max_tokens`` is the budget of the whole document, at four bytes per token. Only memories for the ``audiences`` and of the
-    ``trusts`` are chosen; empty for all. Raises `RelayerError`: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and
-    the log.
+    ``trusts`` are chosen; empty for all.
     """
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
@@ -271,8 +270,7 @@ async def standing(
     Within each class, pinned memories come first, then the newest ones. A memory is left out if all of its words occur in one
     line before it.
 
-    There are at most ``lines``, of memories for the ``audiences`` and of the ``trusts``; empty for all. Raises `RelayerError`:
-    as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
+    There are at most ``lines``, of memories for the ``audiences`` and of the ``trusts``; empty for all.
     """
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:

@@ -32,16 +32,7 @@ from relayer.ports import CrossEncoder, EmbeddingModel, QueryVectors
 from relayer.search.index import QueryWords
 from relayer.search.key_mask import KeyMask
 from relayer.search.passages import passage_at
-from relayer.search.ranking import (
-    ABOUT,
-    ONESELF,
-    Hit,
-    SearchResult,
-    diverse,
-    faded,
-    in_order,
-    without_name,
-)
+from relayer.search.ranking import ABOUT, ONESELF, Hit, SearchResult, diverse, faded, in_order, without_name
 from relayer.search.times import TIME_WEIGHT, Times, named_times, nearness
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
@@ -205,7 +196,6 @@ async def recall_encoded(
     Raises:
         Refused: ``bad_vector``: the request's vector does not fit the model.
         AccountBusy: too many requests of this account wait for the embedder.
-        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log's reads.
     """
     asked_at = ctx.clock.monotonic()
     if request.query is not None and len(request.query) > _QUERY_CHARACTERS:

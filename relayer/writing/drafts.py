@@ -418,11 +418,7 @@ async def _macs(ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft]) ->
 
 
 def _seal(
-    ctx: Context,
-    opened: OpenNamespace,
-    draft: Draft,
-    macs: tuple[bytes, bytes],
-    vectors: _Vectors,
+    ctx: Context, opened: OpenNamespace, draft: Draft, macs: tuple[bytes, bytes], vectors: _Vectors
 ) -> tuple[Stored, _Plaintexts]:
     """Seal a draft whose record has its id; also return the plaintexts of the seals."""
     own, context, model = vectors

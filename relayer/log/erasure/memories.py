@@ -110,7 +110,6 @@ class MemoryEraser:
         Raises:
             CorruptNamespace: the log cannot be read, or it still has what was erased: see `still_has`.
             UpgradeRequired, NamespaceClosed: the log cannot be read.
-            StoreError: the store did not respond; the next run continues.
         """
         if still_has(self._replica.state, seen.report):
             raise CorruptNamespace("the log does not know of an erasure that is under way")

@@ -66,8 +66,6 @@ class NamespaceEraser:
 
         Raises:
             UpgradeRequired: the log cannot be closed by this version.
-            CorruptNamespace: the pointer cannot be unsealed for its key.
-            StoreError: the store did not respond; the next run continues.
         """
         if seen.report.stage is ErasureStage.ERASED or seen.destroyed_later(max(self._grace_ms, GRACE_MS)):
             seen = await self._destroy(seen)
@@ -84,10 +82,6 @@ class NamespaceEraser:
         A relayer that was stopped for longer than the grace period may write such an object before it reads the manifest and
         finds that there is none (I11); it acknowledges nothing. An incarnation is never used again, so all objects in it are of
         this kind.
-
-        Raises:
-            CorruptNamespace: the pointer cannot be unsealed for its key.
-            StoreError: the store did not respond; the next run continues.
         """
         keys = await self._ports.keys_below(self._ports.layout.incarnation(report.incarnation))
         if not keys:

@@ -113,11 +113,8 @@ class ErasureReports:
         """Store a report unless there is one of the same erasure, and return the stored one.
 
         A stored report with the same id may be about a log that was lost since, and the erasure may be of data that a restored
-        log had brought back. Such a report is not returned, but replaced.
-
-        Raises:
-            StoreUnavailable: it is not certain that the report was written; a retry is safe.
-            StoreError: any other error of the store.
+        log had brought back. Such a report is not returned, but replaced. Raises `StoreUnavailable`: it is not certain that
+        the report was written; a retry is safe.
         """
         for _ in range(_ATTEMPTS):
             found = await self.find(report.account, report.erasure)
@@ -147,13 +144,9 @@ class ErasureReports:
     async def claim(self, account: str, namespace: str, request: bytes) -> bool:
         """Return whether a request to erase a namespace, identified by 16 bytes, is received for the first time.
 
-        The claim is a confirmed report about an incarnation that never existed, so that every relayer that gets the same request
-        again finds it. The periodic walk over the store deletes it a day later, when no signature of that time is accepted any
-        more.
-
-        Raises:
-            StoreUnavailable: it is not certain that the claim was written.
-            StoreError: any other error of the store.
+        The claim is a confirmed report about an incarnation that never existed, so that every relayer that gets the same
+        request again finds it. The periodic walk over the store deletes it a day later, when no signature of that time is
+        accepted any more. Raises `StoreUnavailable`: it is not certain that the claim was written.
         """
         report = ErasureReport(
             format=REPORT_FORMAT,
@@ -180,13 +173,7 @@ class ErasureReports:
         return await self._ports.keys_below(self._ports.layout.erasing())
 
     async def read(self, key: str) -> SeenReport | None:
-        """Read a report by its key without prefix; None if it is absent.
-
-        Raises:
-            CorruptNamespace: it cannot be unsealed for its key.
-            UpgradeRequired: its format is unknown.
-            StoreError: the store did not respond.
-        """
+        """Read a report by its key without prefix; None if it is absent."""
         found = await self._ports.store.get(self._ports.layout.store_key(key))
         if not isinstance(found, Found):
             return None
