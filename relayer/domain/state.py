@@ -101,6 +101,7 @@ class KnownOutcomes:
 
     def of_request(self, author: bytes, nonce: bytes) -> dict[int, Outcome]:
         """Return the outcomes of a request's operations by their index, in the order of the log, as far as they are kept."""
+        self.read()
         return {
             index: outcome
             for (by, under, index), outcome in self._outcomes.items()
@@ -178,7 +179,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
     known: KnownOutcomes = field(default_factory=KnownOutcomes)
     pinned: Pinned | None = field(default=None, repr=False)
     # Built from the existing records and jobs when something is erased for the first time.
-    _readers: Readers | None = field(default=None, repr=False)
+    readers_kept: Readers | None = field(default=None, repr=False)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NamespaceState) and self._said() == other._said()
@@ -233,11 +234,6 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
             elif operation.origin.idempotency or self.known.outcome_of(operation.origin.id) is not None:
                 return True
         return False
-
-    def outcomes_of(self, author: bytes, nonce: bytes) -> dict[int, Outcome]:
-        """Return the outcomes of a request's operations by their index; empty if the request was not applied before."""
-        self.known.read()
-        return self.known.of_request(author, nonce)
 
     def apply(self, entry: Entry, digest: bytes) -> list[Applied]:
         """Apply the next entry, and return its operations with their outcomes, in their order.
@@ -335,23 +331,18 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
 
     def readers(self) -> Readers:
         """Return the readers of records. The first call builds them, and they are kept up to date from then on."""
-        if self._readers is None:
-            self._readers = Readers()
+        if self.readers_kept is None:
+            self.readers_kept = Readers()
             for record in self.records.values():
-                self._readers.add(record.record, sources=record.sources, context_of=record.context_of)
+                self.readers_kept.add(record.record, sources=record.sources, context_of=record.context_of)
             for job in self.jobs.values():
-                self._readers.add_job(job.job, job.records)
-        return self._readers
+                self.readers_kept.add_job(job.job, job.records)
+        return self.readers_kept
 
     def note_reader(self, record: bytes, *, sources: Iterable[bytes], context_of: bytes) -> None:
         """Add a record with its sources and context to the readers, if those are kept."""
-        if self._readers is not None:
-            self._readers.add(record, sources=sources, context_of=context_of)
-
-    def note_job(self, job: bytes, records: Iterable[bytes]) -> None:
-        """Add a job with its input records to the readers, if those are kept."""
-        if self._readers is not None:
-            self._readers.add_job(job, records)
+        if self.readers_kept is not None:
+            self.readers_kept.add(record, sources=sources, context_of=context_of)
 
     def following(self, records: Iterable[bytes]) -> list[bytes]:
         """Return the existing records whose context one of these is, or was."""
@@ -547,7 +538,8 @@ def accept(state: NamespaceState, operation: JobAccepted) -> Outcome:
     state.jobs[operation.job] = JobState(
         operation.job, operation.work, records, operation.sealed, state.last_time, seq=state.position.seq
     )
-    state.note_job(operation.job, records)
+    if state.readers_kept is not None:
+        state.readers_kept.add_job(operation.job, records)
     return state.done(OperationResult.ACCEPTED, operation.job)
 
 

@@ -18,7 +18,7 @@ from typing import TypeVar
 from relayer.domain.namespace import LogPosition, Manifest, genesis
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, RelayerError, UpgradeRequired
-from relayer.lib.work import AT_ONCE, SingleFlight
+from relayer.lib.work import AT_ONCE, SingleFlight, together
 from relayer.log.objects import (
     LinkedEntry,
     LogPorts,
@@ -177,7 +177,7 @@ class Replica:
         _check_rows(manifest)
         missing = [row for row in manifest.segments if row.last_seq > self.state.position.seq]
         for window in windows(missing):
-            for segment in await self.segments.read_all(window):
+            for segment in await together([self.segments.read(row) for row in window]):
                 if segment is None:
                     return False
                 budget = _SLICE_BYTES

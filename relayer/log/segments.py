@@ -20,7 +20,7 @@ from relayer.domain.bodies import Section, put_back, take_out
 from relayer.domain.namespace import SegmentRow
 from relayer.domain.operations import Entry, decode_versioned, encode_stored
 from relayer.errors import CorruptNamespace, StoreThrottled
-from relayer.lib.work import AT_ONCE, together
+from relayer.lib.work import AT_ONCE
 from relayer.log.objects import LinkedEntry, LogPorts, ObjectLocation, ObjectSealer, PartSealer, ReadAhead
 from relayer.ports import Absent, Created, Throttled
 from relayer.wire import codec as ulid
@@ -277,10 +277,6 @@ class Segments:
         self._sealer = ObjectSealer(ports)
         self._account = account
         self._incarnation = incarnation
-
-    async def read_all(self, rows: list[SegmentRow]) -> list[Segment | None]:
-        """Read segments concurrently; None for one that is absent. Raises as `read`."""
-        return await together([self.read(row) for row in rows])
 
     async def read(self, row: SegmentRow) -> Segment | None:
         """Read a segment; None if it is absent, which means that the manifest has changed since.

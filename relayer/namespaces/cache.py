@@ -416,6 +416,7 @@ class OpenNamespaces:
     ) -> creation.OpenedNamespace | None:
         models = [known.model for known in (self.newest, self.former) if known is not None]
         on_manifest = partial(begin_reads, ahead, self._ports.layout, models)
+        found: creation.OpenedNamespace | None
         if create:
             await self.make_account(access)
             new = creation.NewNamespace(access.account, access.namespace, access.custody, access.generation)
@@ -431,12 +432,11 @@ class OpenNamespaces:
             if pointer is None:
                 return None
             _check_pointer(pointer, access)
-            existing = await creation.open_existing(
+            found = await creation.open_existing(
                 self._ports, pointer, access.account, access.secret, on_manifest
             )
-            if existing is None:
-                return None
-            found = existing
+        if found is None:
+            return None
         _check_pointer(found.pointer, access)
         return found
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from cachetools import LRUCache
+from msgspec import structs
 
 from relayer.domain.operations import Erase, Origin
 from relayer.errors import NamespaceClosed, RelayerError
@@ -153,8 +154,8 @@ class Erasures:
             whole = await self._reports.find(report.account, report.incarnation)
             if whole is None or whole.report.stage is not ErasureStage.CONFIRMED:
                 return seen
-            gone = await self._reports.close_with_namespace(seen)
-            return SeenReport(gone, seen.etag, seen.store_time)
+            over = structs.replace(report, stage=ErasureStage.CONFIRMED, confirmed_at=seen.store_time)
+            return SeenReport(await self._reports.conclude(over), seen.etag, seen.store_time)
 
     async def _replica_of(self, report: ErasureReport) -> Replica:
         """Return a replica of the log that contains the erasure: that of the open namespace, or else a new one."""

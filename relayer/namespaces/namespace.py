@@ -264,7 +264,7 @@ class OpenNamespace:
         A request whose operations depend on the content of the namespace is evaluated only once: when it is sent again,
         memories stored after the first response are not among those that its author meant.
         """
-        return self.log.state.outcomes_of(access.principal.author, access.principal.nonce)
+        return self.log.state.known.of_request(access.principal.author, access.principal.nonce)
 
     def of_the_same_text(self, record: bytes) -> tuple[bytes, ...]:
         """Return the records that have the same text as this one, including itself."""

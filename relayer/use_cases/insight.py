@@ -41,11 +41,6 @@ def active_prompt(style: wire.StyleName, characters: int) -> str:
     return f"{rules}\n{_read(f'active/{_VERSION}.{style}.txt')}"
 
 
-def ask_prompt(characters: int) -> str:
-    """Return the system prompt for an answer of up to ``characters`` characters."""
-    return _read(f"ask/{_VERSION}.txt").replace("{characters}", str(characters))
-
-
 def _read(name: str) -> str:
     return (files("relayer.use_cases") / "prompts" / name).read_text("utf-8")
 
@@ -88,16 +83,6 @@ def render(memories: Sequence[Excerpt], **said: str) -> str:
     return json.dumps(document | said, ensure_ascii=False, indent=1)
 
 
-def fitting(memories: Sequence[Excerpt]) -> int:
-    """Return how many of the memories, best first, fit a prompt of `_MOST_IN_ALL` characters; at least one if there is any."""
-    room = _MOST_IN_ALL
-    for number, memory in enumerate(memories):
-        room -= len(memory.shown)
-        if room < 0:
-            return max(number, 1)
-    return len(memories)
-
-
 def doubt_about(text: str, memories: Sequence[Excerpt], *said: str) -> Doubt | None:
     """Return why a text is not supported by the memories and by what was said; None if it is supported.
 
@@ -129,9 +114,10 @@ _LARGEST_SPARE_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A prompt for a model; the fields are those of `relayer.ports.ChatModel.complete`."""
+    """A prompt for a model: what the system tells it, what the user says, and options of `relayer.ports.ChatModel.complete`."""
 
-    messages: Sequence[ChatMessage]
+    told: str
+    said: str
     max_tokens: int
     schema: Mapping[str, object] | None = None
     effort: str = ""
@@ -169,12 +155,17 @@ async def search(
 
 
 def excerpts_of(hits: Sequence[wire.RecallHit]) -> list[Excerpt]:
-    """Return the hits as they appear in a prompt, as many as fit."""
-    known = [
-        Excerpt(hit.text, hit.created_at if hit.occurred_at is None else hit.occurred_at, hit.source.speaker)
-        for hit in hits
-    ]
-    return known[: fitting(known)]
+    """Return the hits as they appear in a prompt, as many as fit; at least one if there is any."""
+    known: list[Excerpt] = []
+    room = _MOST_IN_ALL
+    for hit in hits:
+        at = hit.created_at if hit.occurred_at is None else hit.occurred_at
+        excerpt = Excerpt(hit.text, at, hit.source.speaker)
+        room -= len(excerpt.shown)
+        if known and room < 0:
+            break
+        known.append(excerpt)
+    return known
 
 
 async def consult(
@@ -222,7 +213,7 @@ async def _ask(  # noqa: PLR0917 - private, and called twice with the same names
     try:
         async with asyncio.timeout(seconds):
             answer = await model.complete(
-                question.messages,
+                [ChatMessage("system", question.told), ChatMessage("user", question.said)],
                 schema=question.schema,
                 max_tokens=question.max_tokens,
                 seconds=seconds,
@@ -260,12 +251,6 @@ class _CitedAnswer(msgspec.Struct, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(_CitedAnswer)
-
-
-def ask_for_answer(request: wire.AskRequest, memories: Sequence[Excerpt]) -> tuple[ChatMessage, ...]:
-    """Return the prompt for an answer to the request's question from memories."""
-    told = ask_prompt(request.max_chars)
-    return ChatMessage("system", told), ChatMessage("user", render(memories, question=request.question))
 
 
 def read_cited(
@@ -322,7 +307,8 @@ async def ask(ctx: Context, access: Access, request: wire.AskRequest, deadline: 
     if not memories:
         return wire.AskResponse.model_validate({"status": "unknown"} | common)
     try:
-        question = Question(ask_for_answer(request, memories), CITED_TOKENS, SCHEMA)
+        told = _read(f"ask/{_VERSION}.txt").replace("{characters}", str(request.max_chars))
+        question = Question(told, render(memories, question=request.question), CITED_TOKENS, SCHEMA)
         answer = await consult(ctx, work, access.account, question, deadline)
     except TimeoutError as error:
         raise DeadlineExceeded("model") from error
@@ -339,17 +325,6 @@ async def ask(ctx: Context, access: Access, request: wire.AskRequest, deadline: 
 
 # Enough for the longest reminder allowed, in any script. A longer one is cut after a word.
 REMINDER_TOKENS = 1024
-
-
-def ask_for_reminder(
-    request: wire.ActiveRecallRequest, memories: Sequence[Excerpt]
-) -> tuple[ChatMessage, ...]:
-    """Return the prompt for a reminder."""
-    told = request.prompt_override or active_prompt(request.style, request.max_chars)
-    if request.prompt_append:
-        told = f"{told}\n{request.prompt_append}"
-    said = render(memories, conversation=request.context or request.query, latest_message=request.query)
-    return ChatMessage("system", told), ChatMessage("user", said)
 
 
 def read_reminder(answer: str, request: wire.ActiveRecallRequest, memories: Sequence[Excerpt]) -> Checked:
@@ -426,9 +401,13 @@ async def _remind(
     if work.budget.wait_ms(access.account, ctx.clock.now_ms()):
         raise _Undecided("over_budget")
     memories = excerpts_of(found.memories)
+    told = request.prompt_override or active_prompt(request.style, request.max_chars)
+    if request.prompt_append:
+        told = f"{told}\n{request.prompt_append}"
     thinks = request.thinking in _EFFORTS
     question = Question(
-        ask_for_reminder(request, memories),
+        told,
+        render(memories, conversation=request.context or request.query, latest_message=request.query),
         REMINDER_TOKENS * (_THOUGHT if thinks else 1),
         effort=request.thinking if thinks else "",
     )

@@ -19,21 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import (
-    EMBED,
-    WHOLE,
-    JobAccepted,
-    Model,
-    Operation,
-    Origin,
-    Outcome,
-    Put,
-    Record,
-    Source,
-    Stored,
-    Supersede,
-    encode_stored,
-)
+from relayer.domain import operations as ops
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull, Refused
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.wishes import wish_in
@@ -94,7 +80,7 @@ class Draft(msgspec.Struct, frozen=True):
         created_at: in ms, for a memory that was stored elsewhere before; None is now.
     """
 
-    record: Record
+    record: ops.Record
     vector: Vector | None = None
     context_draft: int | None = None
     captured: bool = False
@@ -103,10 +89,10 @@ class Draft(msgspec.Struct, frozen=True):
     created_at: int | None = None
 
 
-def record_of(item: MemoryItem | ImportItem, access: Access, idempotency_key: str | None) -> Record:
+def record_of(item: MemoryItem | ImportItem, access: Access, idempotency_key: str | None) -> ops.Record:
     """Return the record of a memory that an agent sends; the caller adds the fields that only one kind of item has."""
     given = item.source
-    return Record(
+    return ops.Record(
         id=b"",
         namespace=access.namespace,
         text=item.text,
@@ -120,7 +106,7 @@ def record_of(item: MemoryItem | ImportItem, access: Access, idempotency_key: st
         occurred_at=item.occurred_at,
         valid_from=item.valid_from,
         valid_to=item.valid_to,
-        source=Source(
+        source=ops.Source(
             host=given.host,
             agent=access.principal.certificate.agent,
             session=given.session,
@@ -146,7 +132,9 @@ def _wish_of(item: MemoryItem | ImportItem) -> tuple[str, ...]:
     return wish_in(item.text) if item.trust == "user" else ()
 
 
-def next_version(old: Record, access: Access, idempotency_key: str | None, **changed: object) -> Record:
+def next_version(
+    old: ops.Record, access: Access, idempotency_key: str | None, **changed: object
+) -> ops.Record:
     """Return a memory's next version, made by this requester; fields that are not in ``changed`` stay."""
     mine: dict[str, object] = {
         "id": b"",
@@ -158,7 +146,7 @@ def next_version(old: Record, access: Access, idempotency_key: str | None, **cha
     return msgspec.structs.replace(old, **mine | changed)
 
 
-def voice_of(record: Record) -> tuple[str, ...]:
+def voice_of(record: ops.Record) -> tuple[str, ...]:
     """Return what its MAC covers of a memory besides its text: place, sender, metadata, tags, and the words of a wish.
 
     It is empty if the memory has none of them. The same wish ("please don't mention her") can be about another person.
@@ -199,7 +187,7 @@ class AppendedDrafts:
     """
 
     records: list[bytes]
-    outcomes: list[Outcome]
+    outcomes: list[ops.Outcome]
     degraded: bool
     job_id: str | None = None
     promised: bytes = b""
@@ -233,7 +221,7 @@ async def append_drafts(
     *,
     idempotency_key: str | None,
     deadline: Deadline,
-    promise: Callable[[list[bytes]], JobAccepted | None] = lambda _: None,
+    promise: Callable[[list[bytes]], ops.JobAccepted | None] = lambda _: None,
 ) -> AppendedDrafts:
     """Embed, seal and append drafts in one entry; without an embedder, append them without vectors and with a job for these.
 
@@ -252,7 +240,7 @@ async def append_drafts(
         await asyncio.sleep(0)
     macs = await _macs(ctx, opened, drafts)
     await opened.wait_indexed()
-    operations: list[Operation] = []
+    operations: list[ops.Operation] = []
     plaintexts: _Plaintexts = {}
     for index, draft in enumerate(drafts):
         own, _, model = vectors[index]
@@ -266,10 +254,10 @@ async def append_drafts(
         plaintexts |= known
         origin = request_origin(opened, access, index, idempotency_key)
         if draft.replaces:
-            operations.append(Supersede(origin, draft.replaces, stored))
+            operations.append(ops.Supersede(origin, draft.replaces, stored))
         else:
             replaced = merge.replaces if merge.span is None else b""
-            operations.append(Put(origin, stored, merge.duplicate_of, replaced))
+            operations.append(ops.Put(origin, stored, merge.duplicate_of, replaced))
         if draft.captured or len(record.text) >= _LONG or index % _AT_ONCE == _AT_ONCE - 1:
             # Other tasks may run during comparing and sealing; the log decides on conflicts, so nothing is lost.
             await asyncio.sleep(0)
@@ -277,7 +265,7 @@ async def append_drafts(
     without = tuple(record for record, (own, _, _) in zip(records, vectors, strict=True) if own is None)
     if without:
         origin = request_origin(opened, access, count, idempotency_key)
-        operations.append(JobAccepted(origin, new_id(ctx), EMBED, without))
+        operations.append(ops.JobAccepted(origin, new_id(ctx), ops.EMBED, without))
     promised = promise(records)
     if promised is not None:
         operations.append(promised)
@@ -299,18 +287,20 @@ def new_id(ctx: Context) -> bytes:
     return ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
 
 
-def _merged(ctx: Context, record: Record, merge: MergeDecision, **known: object) -> Record:
+def _merged(ctx: Context, record: ops.Record, merge: MergeDecision, **known: object) -> ops.Record:
     """Return a record with the fields in ``known``, what it replaces or follows, and the time from which it does so."""
     if merge.follows:
         known["follows"] = (merge.follows,)
     if merge.replaces:
-        known["replaces"] = ((merge.replaces, *(merge.span or WHOLE)),)
+        known["replaces"] = ((merge.replaces, *(merge.span or ops.WHOLE)),)
         if record.valid_from is None:
             known["valid_from"] = ctx.clock.now_ms() if record.occurred_at is None else record.occurred_at
     return msgspec.structs.replace(record, **known)
 
 
-async def seal_results(ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft]) -> list[Stored | None]:
+async def seal_results(
+    ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft]
+) -> list[ops.Stored | None]:
     """Embed and seal the results of a job; without an embedder, without vectors.
 
     None marks a result that repeats an earlier one in other words, or that was forgotten since.
@@ -319,7 +309,7 @@ async def seal_results(ctx: Context, opened: OpenNamespace, drafts: Sequence[Dra
     vectors = await _embed(ctx, opened, drafts, [None] * len(drafts), deadline)
     macs = await _macs(ctx, opened, drafts)
     await opened.wait_indexed()
-    results: list[Stored | None] = []
+    results: list[ops.Stored | None] = []
     for draft, mac, made in zip(drafts, macs, vectors, strict=True):
         own = made[0] if made[2] == opened.model else None
         merge = await classify(ctx, opened, draft.record, own, derived=True)
@@ -332,7 +322,9 @@ async def seal_results(ctx: Context, opened: OpenNamespace, drafts: Sequence[Dra
     return results
 
 
-def request_origin(opened: OpenNamespace, access: Access, index: int, idempotency_key: str | None) -> Origin:
+def request_origin(
+    opened: OpenNamespace, access: Access, index: int, idempotency_key: str | None
+) -> ops.Origin:
     """Return the origin of the ``index``-th operation of this request, or of the first request with its idempotency key."""
     origin = access.origin(index)
     if idempotency_key is None:
@@ -408,7 +400,7 @@ async def _macs(ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft]) ->
     """Return the MACs by which repetitions of each draft are recognised: of its text alone, and with place and sender."""
     keys = opened.keys
 
-    def macs_of(new: Record) -> tuple[bytes, bytes]:
+    def macs_of(new: ops.Record) -> tuple[bytes, bytes]:
         normal = normal_text(new.text)
         likeness = keys.likeness_mac(normal, new.audience, new.trust, *voice_of(new), suspect=new.suspect)
         return keys.content_mac(normal), likeness
@@ -419,18 +411,18 @@ async def _macs(ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft]) ->
 
 def _seal(
     ctx: Context, opened: OpenNamespace, draft: Draft, macs: tuple[bytes, bytes], vectors: _Vectors
-) -> tuple[Stored, _Plaintexts]:
+) -> tuple[ops.Stored, _Plaintexts]:
     """Seal a draft whose record has its id; also return the plaintexts of the seals."""
     own, context, model = vectors
     record = msgspec.structs.replace(
         draft.record,
         created_at=ctx.clock.now_ms() if draft.created_at is None else draft.created_at,
-        embedding=Model(model.name, model.sha256, str(model.dimension)),
+        embedding=ops.Model(model.name, model.sha256, str(model.dimension)),
     )
-    encoded = encode_stored(record)
+    encoded = ops.encode_stored(record)
     plain_own = None if own is None else encode_vector(own)
     plain_context = None if context is None else encode_vector(context)
-    stored = Stored(
+    stored = ops.Stored(
         record=record.id,
         content=macs[0],
         likeness=macs[1],

@@ -18,7 +18,7 @@ from relayer.domain.bodies import reduce, take_out
 from relayer.domain.namespace import Manifest, SegmentRow
 from relayer.domain.state import NamespaceState
 from relayer.errors import CorruptNamespace, StoreUnavailable
-from relayer.log.collector import GRACE_MS, begun
+from relayer.log.collector import GRACE_MS, begun, seq_of
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.erasure.destruction import destroy, left_of
 from relayer.log.erasure.reports import (
@@ -182,8 +182,7 @@ class MemoryEraser:
 
     async def _indexes_before(self, seq: int) -> list[str]:
         """List the stored indexes of a state before the entry ``seq``, by their keys without the store's prefix."""
-        prefix = self._ports.layout.indexes(self._replica.incarnation)
-        keys = [prefix + name for name in await self._list(prefix)]
+        keys = await self._ports.keys_below(self._ports.layout.indexes(self._replica.incarnation))
         return [key for key in keys if _seq_of(key) < seq]
 
     def _unnamed(self, manifest: Manifest, keys: Sequence[str]) -> list[str]:
@@ -243,18 +242,13 @@ class MemoryEraser:
 
     async def _dead_slots(self, seq: int) -> list[str]:
         """List the keys of slots up to the entry ``seq``; none of them is valid, because they were collected before."""
-        prefix = self._ports.layout.entries(self._replica.incarnation)
-        return [
-            self._ports.layout.store_key(prefix + name)
-            for name in await self._list(prefix)
-            if int(name) <= seq
-        ]
+        keys = await self._ports.keys_below(self._ports.layout.entries(self._replica.incarnation))
+        return [self._ports.layout.store_key(key) for key in keys if seq_of(key) <= seq]
 
     async def _late_uploads(self, manifest: Manifest, report: ErasureReport) -> list[str]:
         """List the keys of segments that the manifest does not name and that may have a body of what was erased."""
         named = {row.key for row in manifest.segments}
-        prefix = self._ports.layout.segments(self._replica.incarnation)
-        keys = [prefix + name for name in await self._list(prefix)]
+        keys = await self._ports.keys_below(self._ports.layout.segments(self._replica.incarnation))
         loose = [key for key in keys if key not in named and _seq_of(key) <= max(report.slots, default=0)]
         return [key for key in loose if await self._holds_a_body(key, set(report.slots))]
 
@@ -264,25 +258,16 @@ class MemoryEraser:
         except CorruptNamespace:
             return True  # it cannot be read, perhaps because its upload is incomplete: it may have any body
         return any(
-            holds_a_body(raw, linked.entry.seq, self._replica)
+            reduce(raw, linked.entry.seq, self._replica.state) != raw
+            and any(body for _, body in take_out(raw)[1])
             for linked in entries or ()
             if linked.entry.seq in slots
             for raw in linked.entry.operations
         )
 
-    async def _list(self, prefix: str) -> list[str]:
-        """List the parts of keys after a prefix of the layout."""
-        at = self._ports.layout.store_key(prefix)
-        return [row.key[len(at) :] async for row in self._ports.store.list(at)]
-
     async def _note(self, seen: SeenReport, keys: Iterable[str]) -> SeenReport:
         new = tuple(dict.fromkeys((*seen.report.objects, *keys)))
         return await self._reports.go_on(seen, msgspec.structs.replace(seen.report, objects=new))
-
-
-def holds_a_body(raw: bytes, seq: int, replica: Replica) -> bool:
-    """Return whether an operation has a body that the state no longer needs."""
-    return reduce(raw, seq, replica.state) != raw and any(body for _, body in take_out(raw)[1])
 
 
 def _holding(manifest: Manifest, report: ErasureReport) -> list[SegmentRow]:

@@ -183,12 +183,6 @@ class ErasureReports:
         """Return the key, without prefix, of a report while its erasure is in progress."""
         return self._key(report, confirmed=False)
 
-    async def close_with_namespace(self, seen: SeenReport) -> ErasureReport:
-        """Confirm a memory's erasure because the erasure of its namespace was confirmed."""
-        return await self.conclude(
-            msgspec.structs.replace(seen.report, stage=ErasureStage.CONFIRMED, confirmed_at=seen.store_time)
-        )
-
     async def advance(self, seen: SeenReport, new: ErasureReport) -> SeenReport | None:
         """Replace a report of an erasure in progress.
 
