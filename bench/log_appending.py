@@ -21,8 +21,7 @@ from relayer.domain.operations import (
     Put,
     Record,
     Stored,
-    encode_operation,
-    encode_record,
+    encode_stored,
 )
 from relayer.log.namespace_log import NamespaceLog
 from relayer.namespaces.namespace import OpenNamespace
@@ -176,7 +175,7 @@ async def _append(
     """Append and return the seconds, the latencies and how many records each entry took."""
     latencies: list[float] = []
     batches: list[int] = []
-    log.subscribe(lambda applied: batches.append(len(applied)), lambda _: None)
+    log.replica.subscribe(lambda applied: batches.append(len(applied)), lambda _: None)
 
     async def write(mine: Sequence[Put]) -> None:
         for put in mine:
@@ -193,11 +192,11 @@ async def _bare(
     log: NamespaceLog, puts: Sequence[Operation], batches: Sequence[int], store: ObjectStore
 ) -> float:
     """Store the same records in as many entries, and nothing else; return the seconds."""
-    slots, seq = log.replica.slots, log.position.seq + 1_000_000
+    slots, seq = log.replica.slots, log.state.position.seq + 1_000_000
     began = time.perf_counter()
     start = 0
     for size in batches:
-        operations = tuple(encode_operation(put) for put in puts[start : start + size])
+        operations = tuple(encode_stored(put) for put in puts[start : start + size])
         entry = Entry(ENTRY_VERSION, seq, bytes(32), secrets.token_bytes(16), bytes(16), 0, operations)
         if not isinstance(await store.create(slots.key(seq), slots.seal(entry)), Created):
             raise TypeError("an entry was not stored")
@@ -217,7 +216,7 @@ async def _sealing(replica: Replica, how_many: int) -> float:
 
 def _seal(opened: OpenNamespace, vector: bytes) -> None:
     record = secrets.token_bytes(16)
-    text = encode_record(Record(record, "bench", "Ada lent the camera near the office in March (note 17)"))
+    text = encode_stored(Record(record, "bench", "Ada lent the camera near the office in March (note 17)"))
     opened.keys.seal_record(record, text, salt=secrets.token_bytes(SALT_SIZE))
     opened.keys.seal_vector(record, "own", vector, salt=secrets.token_bytes(SALT_SIZE))
 

@@ -71,13 +71,13 @@ class Committing:
             RuntimeError: one was not taken.
         """
         records = [_record(size - _FRAME) for _ in range(count)]
-        first = self._log.position.seq
+        first = self._log.state.position.seq
         latencies: list[float] = []
         began = time.perf_counter()
         async with asyncio.TaskGroup() as group:
             for at in range(writers):
                 group.create_task(self._write(records[at::writers], latencies))
-        return CommitSample(time.perf_counter() - began, latencies, self._log.position.seq - first)
+        return CommitSample(time.perf_counter() - began, latencies, self._log.state.position.seq - first)
 
     async def close(self) -> None:
         """Stop the committer and let go of the store."""

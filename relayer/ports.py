@@ -18,33 +18,6 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Absent",
-    "Changed",
-    "ChatAnswer",
-    "ChatMessage",
-    "ChatModel",
-    "Clock",
-    "CreateOutcome",
-    "Created",
-    "Embedder",
-    "EmbeddingModel",
-    "Exists",
-    "Found",
-    "GetOutcome",
-    "KeyProvider",
-    "ObjectInfo",
-    "ObjectStore",
-    "Randomness",
-    "RequestSpan",
-    "SwapOutcome",
-    "Swapped",
-    "Throttled",
-    "Traces",
-    "Unchanged",
-    "Unknown",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -192,7 +165,6 @@ class ObjectStore(Protocol):
     @property
     def description(self) -> str:
         """Return the location of the objects for people to read: a path or URL without credentials."""
-        ...
 
     async def get(
         self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
@@ -201,35 +173,27 @@ class ObjectStore(Protocol):
 
         For a byte range the etag may be empty, because a store that computes etags would have to read the whole object.
         """
-        ...
 
     async def create(self, key: str, data: bytes) -> CreateOutcome:
         """Write the object if, and only if, the key is free."""
-        ...
 
     async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
         """Replace the object if, and only if, it still has ``etag``."""
-        ...
 
     async def delete(self, key: str) -> None:
         """Delete the object; an absent one is no error."""
-        ...
 
     def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         """Yield the objects whose key starts with ``prefix``, each once, in no particular order."""
-        ...
 
     async def versions(self, key: str) -> int:
         """Count the versions that the store still keeps of this key, older ones and delete markers included."""
-        ...
 
     async def purge(self, key: str) -> int:
         """Delete every version of this key permanently; returns how many there were."""
-        ...
 
     async def close(self) -> None:
         """Release connections, threads and file handles."""
-        ...
 
 
 T = TypeVar("T")
@@ -336,7 +300,6 @@ class Embedder(Protocol):
     @property
     def model(self) -> EmbeddingModel:
         """Return the identity of the model in use."""
-        ...
 
     async def embed(
         self, texts: Sequence[str], *, query: bool = False, prompt: bool = False
@@ -354,11 +317,9 @@ class Embedder(Protocol):
         Raises:
             EmbedderUnavailable: no embedding can be computed now.
         """
-        ...
 
     async def close(self) -> None:
         """Release threads and memory."""
-        ...
 
 
 RELATIONS = ("same", "replaces", "refines", "both")
@@ -372,12 +333,9 @@ class RelationReader(Protocol):
     async def relations(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Return how likely each of `RELATIONS` is for pairs of an older and a newer statement; shape (len(pairs), 4).
 
-        The computation never runs on the event loop's thread, and never in front of a query.
-
-        Raises:
-            EmbedderUnavailable: nothing can be computed now.
+        The computation never runs on the event loop's thread, and never in front of a query. Raises `EmbedderUnavailable`:
+        nothing can be computed now.
         """
-        ...
 
 
 class CrossEncoder(Protocol):
@@ -392,7 +350,6 @@ class CrossEncoder(Protocol):
             QueueFull: too many calls run or wait already.
             EmbedderUnavailable: nothing can be computed now.
         """
-        ...
 
 
 MESSAGE_LOGITS = 14
@@ -407,12 +364,9 @@ class MessageReader(Protocol):
 
         They are those of the classes of users' messages, of the classes of assistants' messages, and of the kinds of
         statements, in the order of `relayer.lib.n_grams.MESSAGE_CLASSES` and `relayer.lib.n_grams.KINDS`. The computation
-        never runs on the event loop's thread, and never in front of a query.
-
-        Raises:
-            EmbedderUnavailable: nothing can be computed now.
+        never runs on the event loop's thread, and never in front of a query. Raises `EmbedderUnavailable`: nothing can be
+        computed now.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +382,6 @@ class ChatAnswer:
     """The response of a language model.
 
     Attributes:
-        text: the text of the response.
         tokens: number of tokens of the prompt and the response.
         model: the name of the model, empty if it is not known.
     """
@@ -444,7 +397,6 @@ class ChatModel(Protocol):
     @property
     def name(self) -> str:
         """Return the name of the model, which is recorded with what is made from its responses."""
-        ...
 
     async def complete(
         self,
@@ -469,11 +421,9 @@ class ChatModel(Protocol):
             ModelAnswerUnusable: the model refused, stopped in the middle, or rejected the request.
             QueueFull: as many requests as allowed are waiting already.
         """
-        ...
 
     async def close(self) -> None:
         """Release connections."""
-        ...
 
 
 class Clock(Protocol):
@@ -481,15 +431,12 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Return the time in ms since the epoch by this machine's clock."""
-        ...
 
     def monotonic(self) -> float:
         """Return the seconds since an arbitrary start; they never go back."""
-        ...
 
     async def sleep(self, seconds: float) -> None:
         """Wait for a number of seconds; a fake clock returns when a test advances it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,11 +444,9 @@ class RequestSpan:
     """The trace span of a request that has ended, without any content of the request.
 
     Attributes:
-        method: the HTTP method.
         route: the route's template, ``-`` for none.
         status: the HTTP status of the response.
         code: ``ok``, or the code of the problem.
-        request_id: the id of the request, as in the response and the log.
         parent: the header ``traceparent``; "" for none.
         ended_ns: the time at which the response was ready, in nanoseconds since the epoch.
         took_ns: the duration of the request in nanoseconds.
@@ -522,7 +467,6 @@ class Traces(Protocol):
 
     def ended(self, span: RequestSpan) -> None:
         """Accept a span; returns immediately, and raises nothing."""
-        ...
 
 
 class KeyProvider(Protocol):
@@ -531,15 +475,12 @@ class KeyProvider(Protocol):
     @property
     def name(self) -> str:
         """The kind of provider. The store names it, so that a key of another kind gets a clear error."""
-        ...
 
     async def wrap(self, store_key: bytes) -> bytes:
         """Encrypt the 32 bytes of a store key; raises `relayer.errors.RelayerError` if the provider refuses or is down."""
-        ...
 
     async def unwrap(self, wrapped: bytes) -> bytes | None:
         """Decrypt what `wrap` returned; None if it was wrapped under another key. Raises as `wrap`."""
-        ...
 
 
 class Randomness(Protocol):
@@ -547,4 +488,3 @@ class Randomness(Protocol):
 
     def bytes(self, count: int) -> bytes:
         """Return ``count`` random bytes."""
-        ...

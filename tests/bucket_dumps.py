@@ -31,7 +31,7 @@ from relayer.domain.operations import (
     decode_record,
 )
 from relayer.log.objects import ObjectLocation, ObjectSealer
-from relayer.log.segments import PackPlace, open_pack
+from relayer.log.segments import open_pack, pack_place
 from relayer.wire.codec import lp
 from relayer.wire.errors import InvalidSecret, UnsealError
 from relayer.wire.sealing import (
@@ -116,7 +116,7 @@ class Dump:
 
     def _entries(self, account: str, incarnation: bytes, key: str) -> Iterator[Entry]:
         if "/seg/" in key:
-            place = PackPlace(_Metadata(self.relayer.metadata), account, incarnation, key)
+            place = pack_place(_Metadata(self.relayer.metadata), account, incarnation, key)
             yield from (linked.entry for linked in open_pack(self.objects[key], place))
         else:
             yield decode_entry(self._outer(account, key, self.relayer.metadata))

@@ -21,7 +21,7 @@ from relayer.domain.operations import (
     Stored,
     Supersede,
     VectorSet,
-    encode_operation,
+    encode_stored,
 )
 from relayer.domain.state import NamespaceState
 
@@ -112,7 +112,7 @@ logs: st.SearchStrategy[Log] = st.lists(
 
 def entry_of(seq: int, *contents: Operation, previous: bytes = b"", time: int = 0) -> Entry:
     """Return the entry of a slot."""
-    return Entry(ENTRY_VERSION, seq, previous, b"b", b"w", time, tuple(map(encode_operation, contents)))
+    return Entry(ENTRY_VERSION, seq, previous, b"b", b"w", time, tuple(map(encode_stored, contents)))
 
 
 class SmallLog:

@@ -29,7 +29,7 @@ from relayer.crypto import RelayerKeys
 from relayer.errors import ConfigurationError, RelayerError
 from relayer.log.collector import CollectionStage, Collector
 from relayer.log.compactor import CompactionLimits, Compactor
-from relayer.log.objects import LogPorts
+from relayer.log.objects import Layout, LogPorts
 from relayer.log.replica import Replica
 from relayer.operator import reports
 from relayer.operator import restore as restoring
@@ -37,9 +37,9 @@ from relayer.operator.backup import Backup, back_up, prune
 from relayer.operator.backup_store import BackupStore
 from relayer.operator.catalogue import Listed, ObjectKind, Progress, at_each, kind_of, read_catalogue
 from relayer.operator.inspect import describe_key, describe_namespace, lines_of, row_of_facts
-from relayer.operator.last_backup import note_backup
 from relayer.operator.repair import repair_namespace
 from relayer.operator.reports import CommandReport
+from relayer.operator.stamps import stamp
 from relayer.operator.stats import measure, parse_traffic
 from relayer.operator.verify import StoreReport, verify_namespace, verify_store
 from relayer.ports import KeyProvider
@@ -460,7 +460,7 @@ async def backup(
             done = await back_up(site.ports, target, progress=site.progress)
             dropped = await prune(target, keep) if keep is not None else 0
         if not done.findings:
-            await note_backup(site.ports)
+            await stamp(site.ports, Layout.backed_up())
         return done, reports.backup(done, dropped)
 
     return (await once())[1] if every is None else await _again_and_again(once, every)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -100,20 +100,17 @@ def reduce(raw: bytes, seq: int, state: NamespaceState) -> bytes:
     return _ENCODER.encode(items) if any(changed) else raw
 
 
-class Resealing(Protocol):
-    """The keys under which the contents of operations are sealed again."""
+class Resealing(NamedTuple):
+    """Functions that return what was sealed, or a MAC, under other keys.
 
-    def record(self, name: bytes, sealed: bytes) -> bytes:
-        """Return a sealed text or job input of this id under the other keys."""
+    They get the id of a record or a job and its sealed text or input; the id of a record, ``own`` or ``context``, and its sealed
+    vector; the MAC of a content; and the MAC of an idempotency key or of the digest of a body.
+    """
 
-    def vector(self, name: bytes, which: str, sealed: bytes) -> bytes:
-        """Return a sealed vector of this record, ``own`` or ``context``, under the other keys."""
-
-    def content_mac(self, mac: bytes) -> bytes:
-        """Return the MAC of a content under the other keys."""
-
-    def idempotency_mac(self, mac: bytes) -> bytes:
-        """Return the MAC of an idempotency key, or of the digest of a body, under the other keys."""
+    record: Callable[[bytes, bytes], bytes]
+    vector: Callable[[bytes, str, bytes], bytes]
+    content_mac: Callable[[bytes], bytes]
+    idempotency_mac: Callable[[bytes], bytes]
 
 
 def reseal(raw: bytes, keys: Resealing) -> bytes:
@@ -219,7 +216,6 @@ def _decode(raw: bytes) -> _Array:
 
 
 def _bodies(items: _Array) -> Iterator[tuple[Section, _Array, int]]:
-    """Yield the position of every body: section, array and index in the array."""
     kind = items[0] if items else ""
     if kind in _STORED_AT:
         yield from _bodies_of_stored(items[_STORED_AT[kind]])

@@ -7,24 +7,16 @@ trust and speaker. It holds in memory what changed since the state was stored. T
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relayer.domain.operations import RecordState
+
 _PREFIX = 8
-
-
-class _Hashed(Protocol):
-    """A record that has the two MACs by which records are compared."""
-
-    @property
-    def content(self) -> bytes: ...
-    @property
-    def likeness(self) -> bytes: ...
 
 
 class StoredDuplicates:
@@ -48,7 +40,7 @@ class StoredDuplicates:
         ids: Sequence[bytes],
         texts: bytes,
         likenesses: bytes,
-        records: Mapping[bytes, _Hashed],
+        records: Mapping[bytes, RecordState],
         older: AbstractSet[bytes],
     ) -> None:
         if not len(texts) == len(likenesses) == _PREFIX * len(ids):
@@ -70,13 +62,9 @@ class StoredDuplicates:
 
     def of_text(self, text: bytes) -> tuple[bytes, ...]:
         """Return the ids of the records with this text MAC, oldest first."""
-        return tuple(self._of_text(text))
-
-    def _of_text(self, text: bytes) -> Iterator[bytes]:
-        for number in self._texts.having(text):
-            known = self._records.get(self._ids[number])
-            if known is not None and known.content == text:
-                yield self._ids[number]
+        ids = [self._ids[number] for number in self._texts.having(text)]
+        found = ((one, self._records.get(one)) for one in ids)
+        return tuple(one for one, known in found if known is not None and known.content == text)
 
 
 def column(macs: Sequence[bytes]) -> bytes:
@@ -119,6 +107,8 @@ class Duplicates:
     whatever the context in which it is repeated.
 
     Attributes:
+        erased_texts: the MACs of the texts of erased records.
+        stored: the records of the state that was stored, if one was.
         repeats: whether any two records ever had the same text.
         older: the ids of existing records that `newest` does not return because they have a newer duplicate.
     """
@@ -126,8 +116,8 @@ class Duplicates:
     # Changes since the state was stored, or everything if none was. An empty value overrides a stored record that was erased.
     _by_key: dict[bytes, bytes] = field(default_factory=dict)
     _by_text: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)
-    _erased_texts: set[bytes] = field(default_factory=set)
-    _stored: StoredDuplicates | None = None
+    erased_texts: set[bytes] = field(default_factory=set)
+    stored: StoredDuplicates | None = None
     repeats: bool = False
     older: set[bytes] = field(default_factory=set)
 
@@ -158,19 +148,7 @@ class Duplicates:
             self._by_key[likeness] = b""
         self.older.discard(record)
         self._by_text[text] = tuple(other for other in self.of_text(text) if other != record)
-        self._erased_texts.add(text)
-
-    @property
-    def erased_texts(self) -> frozenset[bytes]:
-        """Return the MACs of the texts of erased records."""
-        return frozenset(self._erased_texts)
-
-    @classmethod
-    def restored(
-        cls, stored: StoredDuplicates, erased_texts: Iterable[bytes], *, repeats: bool
-    ) -> Duplicates:
-        """Create the duplicates of a stored state, to which further records can be added."""
-        return cls(_erased_texts=set(erased_texts), _stored=stored, repeats=repeats, older=set(stored.older))
+        self.erased_texts.add(text)
 
     def newest(self, likeness: bytes) -> bytes:
         """Return the id of the newest record with this likeness; empty if there is none.
@@ -184,7 +162,7 @@ class Duplicates:
         """
         known = self._by_key.get(likeness)
         if known is None:
-            return b"" if self._stored is None else self._stored.newest(likeness)
+            return b"" if self.stored is None else self.stored.newest(likeness)
         return known
 
     def of_text(self, text: bytes) -> tuple[bytes, ...]:
@@ -198,7 +176,7 @@ class Duplicates:
         """
         known = self._by_text.get(text)
         if known is None:
-            return () if self._stored is None else self._stored.of_text(text)
+            return () if self.stored is None else self.stored.of_text(text)
         return known
 
     def was_erased(self, text: bytes) -> bool:
@@ -211,4 +189,4 @@ class Duplicates:
             >>> duplicates.was_erased(b"t")
             True
         """
-        return text in self._erased_texts
+        return text in self.erased_texts

@@ -1,8 +1,8 @@
 """The erasures of a log, and the slots that hold bodies of erased records.
 
 A slot holds a body of a record if the record was stored there, its text was repeated there, its vectors were added there,
-or a job that read the record was written there. `BodySlots` keeps the slots beyond the first kind, `Readers` what was derived
-from each record, and `Erased` the erasures. All of this follows from the outer form of operations, so it is the same
+or a job that read the record was written there. `Erased` keeps the erasures and the slots beyond the first kind, and `Readers`
+what was derived from each record. All of this follows from the outer form of operations, so it is the same
 whether the bodies still exist or not. How far the deletion in the store has got is in the erasure report, not here.
 """
 
@@ -39,35 +39,6 @@ class Erasure(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(slots=True)
-class BodySlots:
-    """The slots that hold a body of a record in addition to the slot in which the record was first stored.
-
-    Attributes:
-        slots: slots in ascending order, by the MAC of a text, the id of a record, or the id of a job.
-    """
-
-    slots: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
-
-    def note(self, what: bytes, seq: int) -> None:
-        """Record that the entry in slot ``seq`` has a body of a text (given by its MAC), of a record, or of a job.
-
-        Example:
-            >>> traces = BodySlots()
-            >>> traces.note(b"text", 7)
-            >>> list(traces.slots_of(b"text", b"other"))
-            [7]
-        """
-        known = self.slots.get(what, ())
-        if seq not in known[-1:]:
-            self.slots[what] = (*known, seq)
-
-    def slots_of(self, *whats: bytes) -> Iterable[int]:
-        """Yield the slots recorded for any of these texts, records or jobs."""
-        for what in whats:
-            yield from self.slots.get(what, ())
-
-
-@dataclass(slots=True)
 class Erased:
     """All erasures of a log.
 
@@ -75,12 +46,31 @@ class Erased:
         known: the erasures by id, in the order of the log.
         late: the slots after an erasure that hold, or held, bodies of what was erased: from writes that were thought lost and
             arrived late, or from jobs that the erasure had ended. A dictionary because it keeps the order.
-        traces: the slots of other bodies, see `BodySlots`.
+        traces: the slots that hold a body in addition to the slot in which its record was first stored, in ascending order, by
+            the MAC of a text, the id of a record, or the id of a job.
     """
 
     known: dict[bytes, Erasure] = field(default_factory=dict)
     late: dict[int, None] = field(default_factory=dict)
-    traces: BodySlots = field(default_factory=BodySlots)
+    traces: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
+
+    def note(self, what: bytes, seq: int) -> None:
+        """Record that the entry in slot ``seq`` has a body of a text (given by its MAC), of a record, or of a job.
+
+        Example:
+            >>> erased = Erased()
+            >>> erased.note(b"text", 7)
+            >>> list(erased.slots_of(b"text", b"other"))
+            [7]
+        """
+        known = self.traces.get(what, ())
+        if seq not in known[-1:]:
+            self.traces[what] = (*known, seq)
+
+    def slots_of(self, *whats: bytes) -> Iterable[int]:
+        """Yield the slots recorded for any of these texts, records or jobs."""
+        for what in whats:
+            yield from self.traces.get(what, ())
 
     @property
     def last_seq(self) -> int:

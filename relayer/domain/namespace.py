@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import msgspec
 
-from relayer.domain.operations import UNDECODABLE
-from relayer.errors import CorruptNamespace, UpgradeRequired
+from relayer.domain.operations import UNDECODABLE, decode_versioned
+from relayer.errors import CorruptNamespace
 from relayer.wire.codec import lp
 
 MANIFEST_FORMAT = 1
@@ -114,6 +114,9 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
         return {row.key for row in self.segments} | {self.index_key}
 
 
+_MANIFEST = msgspec.msgpack.Decoder(Manifest)
+
+
 class LogPosition(msgspec.Struct, frozen=True, array_like=True):
     """A position in a log: the number of entries up to it, and the SHA-256 of the stored bytes of the last of them."""
 
@@ -131,17 +134,8 @@ def genesis(incarnation: bytes) -> bytes:
     return hashlib.sha256(lp("memrelay/v1/genesis", incarnation)).digest()
 
 
-def encode(value: Pointer | Keyring | Manifest) -> bytes:
-    """Encode a pointer, a keyring or a manifest."""
-    return msgspec.msgpack.encode(value)
-
-
 def decode(data: bytes, kind: type[T]) -> T:
-    """Decode a pointer or a keyring.
-
-    Raises:
-        CorruptNamespace: the bytes are not an object of this kind.
-    """
+    """Decode a pointer or a keyring; raises `CorruptNamespace`: the bytes are not an object of this kind."""
     try:
         return msgspec.msgpack.decode(data, type=kind)
     except UNDECODABLE as error:
@@ -149,17 +143,6 @@ def decode(data: bytes, kind: type[T]) -> T:
 
 
 def decode_manifest(data: bytes) -> Manifest:
-    """Decode a manifest.
-
-    Raises:
-        UpgradeRequired: the format is one that this version does not know (I12).
-        CorruptNamespace: the bytes are not a manifest.
-    """
-    head = decode(data, _Format)
-    if not 1 <= head.format <= MANIFEST_FORMAT:
-        raise UpgradeRequired(f"a manifest has format {head.format}; this relayer knows {MANIFEST_FORMAT}")
-    return decode(data, Manifest)
-
-
-class _Format(msgspec.Struct, frozen=True, array_like=True):
-    format: int
+    """Decode a manifest; raises as `relayer.domain.operations.decode_versioned`."""
+    corrupt = "an object holds no manifest"
+    return decode_versioned(data, _MANIFEST, MANIFEST_FORMAT, having="a manifest has format", corrupt=corrupt)

@@ -13,14 +13,17 @@ ids are 16-byte ULIDs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from operator import attrgetter
+from typing import TypeVar
 
 import msgspec
 
 from relayer.errors import CorruptNamespace, UpgradeRequired
 from relayer.wire.fields import Audience, Kind, Role, Status, Trust, audience_filters
+
+T = TypeVar("T")
 
 DIALOGUE = "dialogue"
 """The ``source.transcript`` of a stored turn. A memory may have it too, but a memory has a text."""
@@ -140,13 +143,13 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
         return self.said_at if self.valid_from is None else self.valid_from
 
 
-_RECORD_ENCODER = msgspec.msgpack.Encoder()
+_ENCODER = msgspec.msgpack.Encoder()
 _RECORD_DECODER = msgspec.msgpack.Decoder(Record)
 
 
-def encode_record(record: Record) -> bytes:
-    """Encode a record."""
-    return _RECORD_ENCODER.encode(record)
+def encode_stored(value: msgspec.Struct) -> bytes:
+    """Encode what is stored by position: a record, an operation, an entry, or another object."""
+    return _ENCODER.encode(value)
 
 
 def decode_record(data: bytes) -> Record:
@@ -324,27 +327,28 @@ _KINDS = frozenset(
 )
 # The errors that msgspec raises for invalid bytes: for bad text and bad nesting it raises Python's own exceptions.
 UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Operation] = msgspec.msgpack.Decoder(Operation)
 
 
-def encode_operation(operation: Operation) -> bytes:
-    """Encode an operation."""
-    return _ENCODER.encode(operation)
-
-
 def decode_operation(raw: bytes) -> Operation | MalformedBody:
-    """Decode an operation.
-
-    Raises:
-        UpgradeRequired: the kind is one that this version does not know (I12).
-    """
+    """Decode an operation; raises `UpgradeRequired`: the kind is one that this version does not know (I12)."""
     try:
         return _DECODER.decode(raw)
     except UNDECODABLE:
         if _kind(raw) in _KINDS:
             return MalformedBody()
         raise UpgradeRequired("the log holds an operation of a newer version") from None
+
+
+def stored_in(operation: Operation | MalformedBody) -> Sequence[Stored]:
+    """Return the sealed records that an operation stores."""
+    match operation:
+        case Put(stored=stored) | Supersede(stored=stored):
+            return (stored,)
+        case JobFinished(stored=results):
+            return results
+        case _:
+            return ()
 
 
 class _Tag(msgspec.Struct, frozen=True, array_like=True):
@@ -387,35 +391,42 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Version(msgspec.Struct, frozen=True, array_like=True):
-    """The only field that is read before the version is known."""
+    """The first field of a versioned object, the only one that is read before the version is known."""
 
     version: int
 
 
-_ENTRY_ENCODER = msgspec.msgpack.Encoder()
-_ENTRY_DECODER = msgspec.msgpack.Decoder(Entry)
 _VERSION = msgspec.msgpack.Decoder(_Version)
+_ENTRY_DECODER = msgspec.msgpack.Decoder(Entry)
 
 
-def encode_entry(entry: Entry) -> bytes:
-    """Encode an entry."""
-    return _ENTRY_ENCODER.encode(entry)
+def decode_versioned(
+    data: bytes, decoder: msgspec.msgpack.Decoder[T], newest: int, *, having: str, corrupt: str
+) -> T:
+    """Decode an object whose first field is its version or format.
 
-
-def decode_entry(data: bytes) -> Entry:
-    """Decode an entry.
+    The error messages are ``having``, such as "an entry has version", followed by a version above the ``newest`` that is
+    known, and ``corrupt`` about bytes that are no such object.
 
     Raises:
-        UpgradeRequired: the entry has a version that this one does not know (I12).
-        CorruptNamespace: the bytes are not an entry.
+        UpgradeRequired: the object has a version that this one does not know (I12).
+        CorruptNamespace: the bytes are not such an object.
     """
     try:
         version = _VERSION.decode(data).version
-        if version == ENTRY_VERSION:
-            return _ENTRY_DECODER.decode(data)
+        if 1 <= version <= newest:
+            return decoder.decode(data)
     except UNDECODABLE as error:
-        raise CorruptNamespace("a log object holds no entry") from error
-    raise UpgradeRequired(f"an entry has version {version}; this relayer knows {ENTRY_VERSION}")
+        raise CorruptNamespace(corrupt) from error
+    raise UpgradeRequired(f"{having} {version}; this relayer knows {newest}")
+
+
+def decode_entry(data: bytes) -> Entry:
+    """Decode an entry; raises as `decode_versioned`."""
+    corrupt = "a log object holds no entry"
+    return decode_versioned(
+        data, _ENTRY_DECODER, ENTRY_VERSION, having="an entry has version", corrupt=corrupt
+    )
 
 
 class OperationResult(StrEnum):

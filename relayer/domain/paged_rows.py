@@ -28,11 +28,8 @@ class _Unread(Generic[T]):
 class PagedRows(MutableMapping[bytes, V], Generic[V, T]):
     """A dictionary in the order in which values were added, with pages that are decoded on demand.
 
-    ``T`` is the type of an encoded page.
-
-    Args:
-        decode: returns the keys and values of a page, with exactly the keys that the page was added with. Its exceptions
-            are raised by the method that reads a value of the page.
+    ``T`` is the type of an encoded page. ``decode`` returns the keys and values of a page, with exactly the keys that the page
+    was added with. Its exceptions are raised by the method that reads a value of the page.
     """
 
     def __init__(self, decode: Callable[[T], Iterable[tuple[bytes, V]]] | None = None) -> None:
@@ -77,10 +74,13 @@ class PagedRows(MutableMapping[bytes, V], Generic[V, T]):
 
     def __getitem__(self, key: bytes) -> V:
         value = self._held[key]
-        if isinstance(value, _Unread):
-            self._open(value)
-            return cast("V", self._held[key])
-        return value
+        if not isinstance(value, _Unread):
+            return value
+        if self._decode is None:
+            raise TypeError("there is no page without a decoder")
+        self._held.update(self._decode(value.encoded))
+        self.unread -= len(value.keys)
+        return cast("V", self._held[key])
 
     @overload
     def get(self, key: bytes, /) -> V | None: ...
@@ -117,12 +117,6 @@ class PagedRows(MutableMapping[bytes, V], Generic[V, T]):
     def values(self) -> _Values[V]:
         """Return the values, in order; each page is decoded when the iteration reaches it."""
         return _Values(self, self._held)
-
-    def _open(self, page: _Unread[T]) -> None:
-        if self._decode is None:
-            raise TypeError("there is no page without a decoder")
-        self._held.update(self._decode(page.encoded))
-        self.unread -= len(page.keys)
 
 
 class _Values(ValuesView[V]):

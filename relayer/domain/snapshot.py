@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from relayer.domain.duplicates import Duplicates, StoredDuplicates, column
-from relayer.domain.erasures import BodySlots, Erased, Erasure
+from relayer.domain.erasures import Erased, Erasure
 from relayer.domain.namespace import LogPosition
 from relayer.domain.operations import UNDECODABLE, JobState, OperationId, Outcome, RecordState
 from relayer.domain.paged_rows import PagedRows
@@ -93,10 +93,8 @@ _OUTCOMES = msgspec.msgpack.Decoder(list[_Outcome])
 def write_state(state: NamespaceState, pinned: Pinned | None = None) -> Iterator[bytes]:
     """Return the blocks of a state as it is now. Each is encoded when the iterator reaches it: 1,024 records in about 1 ms.
 
-    Args:
-        state: the state to write.
-        pinned: the ``pinned`` of the state, which may then change while blocks are encoded. Without it, the state must not
-            change before the last block.
+    With the ``pinned`` of the state, that may change while blocks are encoded. Without it, it must not change before the last
+    block.
     """
     duplicates, (count, outcomes) = state.duplicates, state.known.blocks(_BLOCK_OUTCOMES)
     records, requests = state.records.copy(), state.known.requests.copy()
@@ -115,7 +113,7 @@ def write_state(state: NamespaceState, pinned: Pinned | None = None) -> Iterator
         outcomes=count,
         erasures=list(state.erasures.known.values()),
         late=list(state.erasures.late),
-        traces=state.erasures.traces.slots,
+        traces=state.erasures.traces,
     )
     blocks = chain(
         _cut(_paged(records, partial(_record_page, unchanged)), _BLOCK_PAGES),
@@ -173,15 +171,12 @@ class StateReader:
             jobs={job.job: job for job in head.jobs},
             erased=set(head.erased),
             erasures=Erased(
-                {erasure.erasure: erasure for erasure in head.erasures},
-                dict.fromkeys(head.late),
-                BodySlots(head.traces),
+                {erasure.erasure: erasure for erasure in head.erasures}, dict.fromkeys(head.late), head.traces
             ),
             duplicates=self._duplicates(),
-            known=KnownOutcomes.stored(
+            known=KnownOutcomes(
                 self._requests,
-                lambda: [row for block in outcomes for row in _decoded(_OUTCOMES, block)],
-                head.outcomes,
+                (lambda: [row for block in outcomes for row in _decoded(_OUTCOMES, block)], head.outcomes),
             ),
         )
 
@@ -193,7 +188,12 @@ class StateReader:
             )
         except ValueError as error:
             raise CorruptNamespace("a stored state does not know what its records say") from error
-        return Duplicates.restored(stored, self._head.erased_texts, repeats=self._head.repeats)
+        return Duplicates(
+            erased_texts=set(self._head.erased_texts),
+            stored=stored,
+            repeats=self._head.repeats,
+            older=set(older),
+        )
 
 
 def _paged(rows: Mapping[bytes, V], encode: Callable[[list[bytes], list[V]], P]) -> Iterator[P]:

@@ -20,6 +20,7 @@ from relayer.domain.duplicates import Duplicates
 from relayer.domain.erasures import Erased, Erasure, Readers
 from relayer.domain.namespace import LogPosition
 from relayer.domain.operations import (
+    EMBED,
     Close,
     Entry,
     Erase,
@@ -61,40 +62,24 @@ class KnownOutcomes:
 
     Attributes:
         requests: the outcomes of requests by idempotency key.
+        unread: the outcomes of a stored state until they are read: a function that returns them, and their number.
     """
 
     requests: dict[bytes, RequestOutcomes] | PagedRows[RequestOutcomes, Any] = field(default_factory=dict)
+    unread: tuple[Callable[[], OutcomeRows], int] | None = None
     _outcomes: dict[OperationId, Outcome] = field(default_factory=dict)
     _order: deque[tuple[int, OperationId]] = field(default_factory=deque)
-    # The outcomes of a stored state until they are read: a function that returns them, and their number.
-    _unread: tuple[Callable[[], OutcomeRows], int] | None = None
-
-    @classmethod
-    def stored(
-        cls,
-        requests: PagedRows[RequestOutcomes, Any],
-        rows: Callable[[], OutcomeRows],
-        count: int,
-    ) -> KnownOutcomes:
-        """Create the outcomes of a stored state.
-
-        Args:
-            requests: the outcomes of requests by idempotency key.
-            rows: returns the outcomes by operation; called when they are read for the first time.
-            count: the number of these outcomes.
-        """
-        return cls(requests, _unread=(rows, count))
 
     @property
     def held(self) -> tuple[int, int]:
         """Return the number of outcomes by operation in memory, and that of stored ones not read yet."""
-        return len(self._outcomes), 0 if self._unread is None else self._unread[1]
+        return len(self._outcomes), 0 if self.unread is None else self.unread[1]
 
     def read(self) -> None:
         """Read the outcomes of a stored state; before that, `of` does not find them."""
-        if self._unread is not None:
-            known = self._unread[0]()
-            self._unread = None
+        if self.unread is not None:
+            known = self.unread[0]()
+            self.unread = None
             self._outcomes = {operation: outcome for _, operation, outcome in known}
             self._order = deque((time, operation) for time, operation, _ in known)
 
@@ -116,6 +101,7 @@ class KnownOutcomes:
 
     def of_request(self, author: bytes, nonce: bytes) -> dict[int, Outcome]:
         """Return the outcomes of a request's operations by their index, in the order of the log, as far as they are kept."""
+        self.read()
         return {
             index: outcome
             for (by, under, index), outcome in self._outcomes.items()
@@ -173,8 +159,6 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         last_time: the latest time of an entry, in ms.
         closed: whether the log has ended, so that every further operation is refused.
         records: the metadata of records by id.
-        jobs: the states of jobs by id.
-        erased: the ids of erased records.
         erasures: the erasures, and the slots that hold bodies of erased records.
         duplicates: finds the records with the same text.
         repeats: for the entry that is being applied: the ids of records that were not stored because they are duplicates,
@@ -195,7 +179,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
     known: KnownOutcomes = field(default_factory=KnownOutcomes)
     pinned: Pinned | None = field(default=None, repr=False)
     # Built from the existing records and jobs when something is erased for the first time.
-    _readers: Readers | None = field(default=None, repr=False)
+    readers_kept: Readers | None = field(default=None, repr=False)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NamespaceState) and self._said() == other._said()
@@ -230,15 +214,6 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
             + (len(self.jobs) + len(self.erased)) * _OUTCOME_BYTES
         )
 
-    @property
-    def repeats_texts(self) -> bool:
-        """Return whether several records may have the same text, with different audiences or speakers."""
-        return self.duplicates.repeats
-
-    def of_the_same_text(self, record: bytes) -> tuple[bytes, ...]:
-        """Return the ids of all records that have the same text as this one, including this one."""
-        return self.duplicates.of_text(self.records[record].content)
-
     def outcome_of(self, operation: Operation) -> Outcome | None:
         """Return the outcome of an operation, None if it is not in the state (I5)."""
         self.known.read()
@@ -259,11 +234,6 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
             elif operation.origin.idempotency or self.known.outcome_of(operation.origin.id) is not None:
                 return True
         return False
-
-    def outcomes_of(self, author: bytes, nonce: bytes) -> dict[int, Outcome]:
-        """Return the outcomes of a request's operations by their index; empty if the request was not applied before."""
-        self.known.read()
-        return self.known.of_request(author, nonce)
 
     def apply(self, entry: Entry, digest: bytes) -> list[Applied]:
         """Apply the next entry, and return its operations with their outcomes, in their order.
@@ -361,23 +331,18 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
 
     def readers(self) -> Readers:
         """Return the readers of records. The first call builds them, and they are kept up to date from then on."""
-        if self._readers is None:
-            self._readers = Readers()
+        if self.readers_kept is None:
+            self.readers_kept = Readers()
             for record in self.records.values():
-                self._readers.add(record.record, sources=record.sources, context_of=record.context_of)
+                self.readers_kept.add(record.record, sources=record.sources, context_of=record.context_of)
             for job in self.jobs.values():
-                self._readers.add_job(job.job, job.records)
-        return self._readers
+                self.readers_kept.add_job(job.job, job.records)
+        return self.readers_kept
 
     def note_reader(self, record: bytes, *, sources: Iterable[bytes], context_of: bytes) -> None:
         """Add a record with its sources and context to the readers, if those are kept."""
-        if self._readers is not None:
-            self._readers.add(record, sources=sources, context_of=context_of)
-
-    def note_job(self, job: bytes, records: Iterable[bytes]) -> None:
-        """Add a job with its input records to the readers, if those are kept."""
-        if self._readers is not None:
-            self._readers.add_job(job, records)
+        if self.readers_kept is not None:
+            self.readers_kept.add(record, sources=sources, context_of=context_of)
 
     def following(self, records: Iterable[bytes]) -> list[bytes]:
         """Return the existing records whose context one of these is, or was."""
@@ -431,11 +396,8 @@ def _weigh(rows: Sized, each: int, unread: int) -> int:
 def put(state: NamespaceState, stored: Stored, author: bytes, *, twin: bytes = b"") -> Outcome:
     """Store a record, unless it is a duplicate, must not be stored again, or was derived from an erased record.
 
-    Args:
-        state: the state to change.
-        stored: the record.
-        author: the signing key of the sender; empty for a job.
-        twin: the record that a capture found to say the same in other words; empty for none.
+    ``author`` is the signing key of the sender, empty for a job. ``twin`` is the record that a capture found to say the same
+    in other words, empty for none.
     """
     before = state.duplicates.newest(stored.dedupe_key)
     known = _duplicate_for(state, stored, before) or _duplicate_for(state, stored, twin)
@@ -564,32 +526,20 @@ def _is_taken_back(state: NamespaceState, twin: bytes) -> bool:
     return twin in state.erased or (known is not None and known.status is Status.FORGOTTEN)
 
 
-# The kinds of jobs that have no input of their own: they read their records when they run.
-_WITHOUT_INPUT = frozenset({"embed"})
-
-
-def needs_its_input(work: str) -> bool:
-    """Return whether a job of this kind has a sealed input of its own, which contains the texts of its records."""
-    return work not in _WITHOUT_INPUT
-
-
 def accept(state: NamespaceState, operation: JobAccepted) -> Outcome:
     """Accept a job, unless its input contains an erased record."""
     if operation.job in state.jobs:
         return state.refused(Refusal.RECORD_EXISTS, operation.job)
     # A duplicate was not stored, so the job reads the record that it repeats.
     records = tuple(state.repeats.get(record, record) for record in operation.records)
-    if needs_its_input(operation.work) and not state.erased.isdisjoint(records):
+    # A job that computes vectors has no input of its own: it reads its records when it runs.
+    if operation.work != EMBED and not state.erased.isdisjoint(records):
         return state.refused(Refusal.SOURCE_ERASED, operation.job)
     state.jobs[operation.job] = JobState(
-        operation.job,
-        operation.work,
-        records,
-        operation.sealed,
-        state.last_time,
-        seq=state.position.seq,
+        operation.job, operation.work, records, operation.sealed, state.last_time, seq=state.position.seq
     )
-    state.note_job(operation.job, records)
+    if state.readers_kept is not None:
+        state.readers_kept.add_job(operation.job, records)
     return state.done(OperationResult.ACCEPTED, operation.job)
 
 
@@ -643,24 +593,24 @@ def erase(state: NamespaceState, records: Sequence[bytes]) -> Outcome:
 
 def trace(state: NamespaceState, operation: Operation | MalformedBody) -> None:
     """Record the bodies in an operation of this entry that are not found by the slot in which their record was stored."""
-    seq, traces = state.position.seq, state.erasures.traces
+    seq, erasures = state.position.seq, state.erasures
     match operation:
         case Put(stored=stored, twin=twin):
             _trace_stored(state, stored)
             if twin:
-                traces.note(twin, seq)  # the body has the text of the twin, in other words
+                erasures.note(twin, seq)  # the body has the text of the twin, in other words
                 _note_late(state, (twin,))
         case Supersede(stored=stored):
             _trace_stored(state, stored)
         case JobAccepted(job=job, records=records):
-            traces.note(job, seq)
+            erasures.note(job, seq)
             _note_late(state, records)
         case JobFinished(job=job, stored=results, vectors=vectors):
-            traces.note(job, seq)
+            erasures.note(job, seq)
             for stored in results:
                 _trace_stored(state, stored)
             for vector in vectors:
-                traces.note(vector.record, seq)
+                erasures.note(vector.record, seq)
                 _note_late(state, (vector.record, vector.context_of))
             known = state.jobs.get(job)
             _note_late(state, known.records if known is not None and results else ())
@@ -670,13 +620,13 @@ def trace(state: NamespaceState, operation: Operation | MalformedBody) -> None:
 
 def _slots_of(state: NamespaceState, gone: Sequence[RecordState]) -> tuple[int, ...]:
     """Return the slots with a body of these records: texts, vectors, job inputs, and context vectors of their neighbours."""
-    ids, traces = [record.record for record in gone], state.erasures.traces
+    ids, erasures = [record.record for record in gone], state.erasures
     following = [state.records[one] for one in state.following(ids)]
     slots: set[int] = set()
     for record in (*gone, *following):
-        slots.update((record.seq, *traces.slots_of(record.record, record.content)))
+        slots.update((record.seq, *erasures.slots_of(record.record, record.content)))
     for job in state.readers().jobs_of(ids):
-        slots.update((state.jobs[job].seq, *traces.slots_of(job)))
+        slots.update((state.jobs[job].seq, *erasures.slots_of(job)))
     return tuple(sorted(slots))
 
 
@@ -684,7 +634,7 @@ def _cancel_jobs(state: NamespaceState, gone: Sequence[bytes]) -> list[bytes]:
     """End the jobs that have no input left, or whose sealed input contains an erased text; return their input records."""
     inputs: list[bytes] = []
     for job in [state.jobs[one] for one in state.readers().jobs_of(gone)]:
-        if job.outcome is None and (needs_its_input(job.work) or state.erased.issuperset(job.records)):
+        if job.outcome is None and (job.work != EMBED or state.erased.issuperset(job.records)):
             job.state = "failed"
             job.reason = Refusal.SOURCE_ERASED.value
             job.sealed = b""
@@ -697,7 +647,7 @@ def _cancel_jobs(state: NamespaceState, gone: Sequence[bytes]) -> list[bytes]:
 def _trace_stored(state: NamespaceState, stored: Stored) -> None:
     kept = state.records.get(stored.record)
     if kept is None or kept.seq != state.position.seq:
-        state.erasures.traces.note(stored.content, state.position.seq)
+        state.erasures.note(stored.content, state.position.seq)
         if state.duplicates.was_erased(stored.content) and not state.duplicates.of_text(stored.content):
             state.erasures.late[state.position.seq] = None
     if state.erased:

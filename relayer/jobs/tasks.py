@@ -16,19 +16,7 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from relayer.domain.operations import (
-    EMBED,
-    SUMMARISE,
-    WHOLE,
-    JobAccepted,
-    JobFinished,
-    JobState,
-    Model,
-    Operation,
-    Origin,
-    Record,
-    Source,
-)
+from relayer.domain import operations as ops
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.extraction.llm.conversation import MOST_CHARACTERS, ConversationLine
 from relayer.extraction.llm.extractor import ExtractedFact, Extraction
@@ -90,7 +78,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(JobInput)
 
 
-def input_of(records: Sequence[Record]) -> JobInput:
+def input_of(records: Sequence[ops.Record]) -> JobInput:
     """Return the input of a job about memories of one session; at least one memory."""
     lines = tuple(
         JobLine(
@@ -124,9 +112,9 @@ _AT_ONCE = 50
 _LLM = "llm"  # the extractor's name in records that a language model wrote
 
 
-async def said_in(opened: OpenNamespace, session: str, audience: Audience) -> list[Record]:
+async def said_in(opened: OpenNamespace, session: str, audience: Audience) -> list[ops.Record]:
     """Return the live memories of a session with this audience, oldest first; without unverified memories and summaries."""
-    found: list[Record] = []
+    found: list[ops.Record] = []
     newest = [one for one in opened.ids() if opened.is_memory(one)][-_LOOKED_BACK:]
     for place, one in enumerate(reversed(newest)):
         memory = opened.memory(one)
@@ -137,7 +125,7 @@ async def said_in(opened: OpenNamespace, session: str, audience: Audience) -> li
     return found[::-1]
 
 
-def _belongs(record: Record, session: str, audience: Audience) -> bool:
+def _belongs(record: ops.Record, session: str, audience: Audience) -> bool:
     return (
         record.source.session == session
         and record.audience is audience
@@ -150,13 +138,13 @@ def _belongs(record: Record, session: str, audience: Audience) -> bool:
 
 
 def promise_summary(
-    ctx: Context, opened: OpenNamespace, origin: Origin, job: bytes, said: Sequence[Record]
-) -> JobAccepted | None:
+    ctx: Context, opened: OpenNamespace, origin: ops.Origin, job: bytes, said: Sequence[ops.Record]
+) -> ops.JobAccepted | None:
     """Return the pending job of a summary of these memories of one session; None when they are too few for one."""
     if len(said) < _FEWEST:
         return None
     sealed = seal_input(ctx, opened, job, input_of(said))
-    return JobAccepted(origin, job, SUMMARISE, tuple(record.id for record in said), sealed)
+    return ops.JobAccepted(origin, job, ops.SUMMARISE, tuple(record.id for record in said), sealed)
 
 
 Shown = tuple[JobLine, tuple[bytes, ...]]
@@ -167,14 +155,12 @@ class JobTask:
     """A job that is being run.
 
     Attributes:
-        opened: the namespace.
         job: its current state in the log.
-        given: its input.
         shown: the newest lines that fit one request and are still live, each with the memories that hold it.
     """
 
     opened: OpenNamespace
-    job: JobState
+    job: ops.JobState
     given: JobInput
     shown: Sequence[Shown]
 
@@ -190,10 +176,10 @@ class JobTask:
         """Return the memories that hold any of the lines, each once."""
         return tuple(dict.fromkeys(record for _, records in self.shown for record in records))
 
-    def record(self, text: str, made_by: Model, trust: Trust, occurred_at: int | None) -> Record:
+    def record(self, text: str, made_by: ops.Model, trust: Trust, occurred_at: int | None) -> ops.Record:
         """Return a text that a model made of the lines as a memory without an id, with the audience of the lines."""
         given = self.given
-        return Record(
+        return ops.Record(
             id=b"",
             namespace=self.opened.name,
             text=text,
@@ -201,7 +187,7 @@ class JobTask:
             trust=trust,
             lang=guess_language(text),
             occurred_at=occurred_at,
-            source=Source(
+            source=ops.Source(
                 host=given.host,
                 agent=given.agent,
                 session=given.session,
@@ -215,7 +201,7 @@ class JobTask:
             metadata=given.metadata,
         )
 
-    def summary(self, text: str, made_by: Model) -> Draft:
+    def summary(self, text: str, made_by: ops.Model) -> Draft:
         """Return a summary of all lines as a draft."""
         times = [line.occurred_at for line, _ in self.shown if line.occurred_at is not None]
         record = self.record(text, made_by, Trust.ASSISTANT, max(times, default=None))
@@ -230,7 +216,7 @@ class Made:
     drafts: Sequence[tuple[Draft, bytes]]
 
 
-async def begin(opened: OpenNamespace, job: JobState) -> JobTask | None:
+async def begin(opened: OpenNamespace, job: ops.JobState) -> JobTask | None:
     """Return the task of a job; None when the job has ended meanwhile.
 
     Raises:
@@ -242,7 +228,14 @@ async def begin(opened: OpenNamespace, job: JobState) -> JobTask | None:
     if current is None or current.outcome is not None:
         return None
     given = _DECODER.decode(opened.keys.unseal_record(current.job, current.sealed))
-    return JobTask(opened, current, given, _fitting(_live(opened, given.lines)))
+    kept: list[Shown] = []
+    room = _MOST_SHOWN
+    for line, records in reversed(_live(opened, given.lines)):
+        room -= min(len(line.text), MOST_CHARACTERS)
+        if room < 0:
+            break
+        kept.append((line, records))
+    return JobTask(opened, current, given, kept[::-1])
 
 
 def _live(opened: OpenNamespace, lines: Sequence[JobLine]) -> list[Shown]:
@@ -268,18 +261,6 @@ def _live(opened: OpenNamespace, lines: Sequence[JobLine]) -> list[Shown]:
     return found
 
 
-def _fitting(shown: Sequence[Shown]) -> list[Shown]:
-    """Return the newest lines that fit one request."""
-    kept: list[Shown] = []
-    room = _MOST_SHOWN
-    for line, records in reversed(shown):
-        room -= min(len(line.text), MOST_CHARACTERS)
-        if room < 0:
-            break
-        kept.append((line, records))
-    return kept[::-1]
-
-
 _MOST_KNOWN = 12
 _LOOKED_AT = 48
 _QUERY_CHARACTERS = 2000
@@ -303,7 +284,7 @@ async def facts_of(ctx: Context, work: FactWork, task: JobTask) -> Made | None:
     return Made(found, drafts)
 
 
-async def _known(ctx: Context, task: JobTask) -> list[Record]:
+async def _known(ctx: Context, task: JobTask) -> list[ops.Record]:
     """Return memories that the facts may repeat, replace or contradict, without verbatim turns."""
     opened = task.opened
     query = "\n".join(line.text for line, _ in task.shown if line.role is Role.USER)[:_QUERY_CHARACTERS]
@@ -319,21 +300,20 @@ async def _known(ctx: Context, task: JobTask) -> list[Record]:
         vector = None
     among = RecallRequest(query=query, audiences=(task.given.heard_by,))
     allowed = opened.allowed(among, ctx.clock.now_ms())
-    found = opened.search(vector, query, _LOOKED_AT, allowed=allowed, floor=_KNOWN_FLOOR)
+    found = opened.index().search(vector, query, _LOOKED_AT, allowed=allowed, floor=_KNOWN_FLOOR)
     records = [opened.hit(hit.key).record for hit in found.hits]
     return [record for record in records if record.extractor.name != ctx.extractor.name][:_MOST_KNOWN]
 
 
-def _may_replace(work: FactWork, given: JobInput, old: Record) -> bool:
+def _may_replace(work: FactWork, given: JobInput, old: ops.Record) -> bool:
     """Return whether a fact may replace a memory: only one that a model made, with the same audience, and that is not pinned."""
     among_the_same = old.audience is given.audience and old.source.place == given.place
     return old.extractor.name == work.extractor.name and among_the_same and not old.pinned
 
 
 def _draft_of(
-    work: FactWork, task: JobTask, known: Sequence[Record], fact: ExtractedFact
+    work: FactWork, task: JobTask, known: Sequence[ops.Record], fact: ExtractedFact
 ) -> tuple[Draft, bytes]:
-    """Return the draft of a fact, and the memory that it replaces."""
     line, records = task.shown[fact.line]
     replaced = contradicted = b""
     if fact.known is not None and fact.relation != "new":
@@ -358,15 +338,15 @@ def _draft_of(
         kind=fact.kind,
         importance=fact.importance,
         contradicts=(contradicted,) if contradicted else (),
-        replaces=((replaced, *WHOLE),) if replaced else (),
+        replaces=((replaced, *ops.WHOLE),) if replaced else (),
         source=source,
     )
     # A message that is no memory itself was read together with the others, so its fact depends on all of them.
     return Draft(record, captured=True, sources=records or task.sources), replaced
 
 
-def _made_by(work: FactWork) -> Model:
-    return Model(work.extractor.name, work.extractor.model, work.extractor.version)
+def _made_by(work: FactWork) -> ops.Model:
+    return ops.Model(work.extractor.name, work.extractor.model, work.extractor.version)
 
 
 async def summary_of(summariser: Summariser, seconds: float, task: JobTask) -> Made | None:
@@ -378,7 +358,7 @@ async def summary_of(summariser: Summariser, seconds: float, task: JobTask) -> M
     if len(task.shown) < _FEWEST:
         return None
     summary = await summariser.summarise(task.lines, seconds=seconds)
-    made_by = Model(_LLM, summariser.model, summariser.version)
+    made_by = ops.Model(_LLM, summariser.model, summariser.version)
     drafts = [(task.summary(summary.text, made_by), _earlier(task))] if summary.points else []
     return Made(Extraction((), summary.text, summary.tokens, summary.dropped), drafts)
 
@@ -386,7 +366,7 @@ async def summary_of(summariser: Summariser, seconds: float, task: JobTask) -> M
 def _earlier(task: JobTask) -> bytes:
     """Return the live summary of the same session that an earlier job made before the session continued."""
     earlier = (
-        job for job in reversed(task.opened.jobs()) if job.work == SUMMARISE and job.job != task.job.job
+        job for job in reversed(task.opened.jobs()) if job.work == ops.SUMMARISE and job.job != task.job.job
     )
     for one in chain.from_iterable(job.results for job in earlier):
         memory = task.opened.memory(one)
@@ -409,9 +389,9 @@ async def end(ctx: Context, task: JobTask, made: Made | None) -> None:
     results = [(one, old) for one, (_, old) in zip(sealed, drafts, strict=True) if one is not None]
     stored = tuple(one for one, _ in results)
     supersedes = tuple((one.record, old) for one, old in results if old)
-    operations: list[Operation] = [JobFinished(task.job.job, stored=stored, supersedes=supersedes)]
+    operations: list[ops.Operation] = [ops.JobFinished(task.job.job, stored=stored, supersedes=supersedes)]
     missing = tuple(one.record for one in stored if not one.vector)
     if missing:
-        origin = Origin(author=b"", nonce=task.job.job, index=1)
-        operations.append(JobAccepted(origin, new_id(ctx), EMBED, missing))
+        origin = ops.Origin(author=b"", nonce=task.job.job, index=1)
+        operations.append(ops.JobAccepted(origin, new_id(ctx), ops.EMBED, missing))
     await task.opened.append(operations)

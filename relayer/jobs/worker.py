@@ -8,8 +8,7 @@ live key for its namespace runs it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import msgspec
 
@@ -35,12 +34,6 @@ _STEP_SECONDS = 60.0
 _WORKS = frozenset({EXTRACT, SUMMARISE})
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    opened: OpenNamespace
-    task: asyncio.Task[None]
-
-
 def pending_jobs(opened: OpenNamespace) -> list[JobState]:
     """Return the pending jobs of a namespace that need the language model."""
     return [job for job in opened.jobs() if job.work in _WORKS and job.outcome is None]
@@ -55,25 +48,21 @@ def check_room(ctx: Context, queue: JobQueue, opened: OpenNamespace) -> None:
 
 def working(ctx: Context, work: FactWork, scheduler: Scheduler) -> Periodic:
     """Return the periodic task that runs jobs; unexpected errors are reported, and the job is retried later."""
-    runs: list[_Run] = []
+    runs: list[tuple[OpenNamespace, asyncio.Task[None]]] = []
 
     async def round_(on_error: OnError) -> None:
-        runs[:] = [run for run in runs if not run.task.done()]
-        _stop_without_key(ctx, runs)
+        runs[:] = [(opened, task) for opened, task in runs if not task.done()]
+        now = ctx.clock.now_ms()
+        live = set(map(id, ctx.namespaces.all()))
+        for opened, task in runs:
+            # Its last key has expired, or it was evicted.
+            if id(opened) not in live or opened.key_not_after < now:
+                task.cancel()
         for opened, item in _startable(ctx, work):
             run = _run(ctx, work, opened, item.job, on_error)
-            runs.append(_Run(opened, scheduler.spawn(run, "job")))
+            runs.append((opened, scheduler.spawn(run, "job")))
 
     return Periodic("job", round_, INTERVAL_SECONDS, wake=work.queue.wake)
-
-
-def _stop_without_key(ctx: Context, runs: Sequence[_Run]) -> None:
-    """Cancel the runs in namespaces whose last key has expired, or that were evicted."""
-    now = ctx.clock.now_ms()
-    live = set(map(id, ctx.namespaces.all()))
-    for run in runs:
-        if id(run.opened) not in live or run.opened.key_not_after < now:
-            run.task.cancel()
 
 
 def _startable(ctx: Context, work: FactWork) -> Iterator[tuple[OpenNamespace, PendingJob]]:

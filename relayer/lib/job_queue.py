@@ -102,15 +102,7 @@ class JobQueue:
         self._last_turn: LRUCache[str | Place, int] = LRUCache(_MOST_NOTES)
 
     def check_room(self, in_namespace: int, in_account: int) -> None:
-        """Check that another job may be accepted.
-
-        Args:
-            in_namespace: pending jobs of the namespace.
-            in_account: pending jobs of the account.
-
-        Raises:
-            QueueFull: too many jobs are pending; the caller is to retry later.
-        """
+        """Check that another job may be accepted, given the pending jobs of its namespace and account; raises `QueueFull`."""
         if in_namespace >= self.limits.per_namespace or in_account >= self.limits.per_account:
             raise QueueFull("too many jobs of this account wait for the model", retry_after=5.0)
 
@@ -155,13 +147,9 @@ class JobQueue:
     def put_off(
         self, job: bytes, reason: str, at_least: float = 0.0, *, bad_answer: bool = False
     ) -> JobProgress:
-        """Delay the next attempt of a job, with exponential backoff, and return its progress.
+        """Delay the next attempt of a job, by at least ``at_least`` seconds and with exponential backoff; return its progress.
 
-        Args:
-            job: the id of the job.
-            reason: why it is delayed.
-            at_least: the least delay in seconds.
-            bad_answer: whether the model's response was unusable.
+        ``bad_answer`` says that the model's response was unusable.
         """
         progress = self._of(job)
         progress.bad_answers += bad_answer

@@ -99,9 +99,7 @@ Vector = tuple[NDArray[np.int64], NDArray[np.float32]]
 def vector(text: str, count: int = BUCKETS) -> Vector:
     """Return a text's features by feature hashing (Weinberger et al., 2009): buckets, and signed values of unit length.
 
-    Args:
-        text: any text.
-        count: the number of different buckets.
+    ``count`` is the number of different buckets.
     """
     hashes = np.fromiter((crc32(gram.encode()) for gram in set(n_grams(text))), np.uint32)
     signs = np.where(hashes >> 31, 1.0, -1.0)
@@ -116,11 +114,7 @@ class Classifier:
     bias: NDArray[np.float32]
 
     def logits(self, grams: Vector) -> NDArray[np.float32]:
-        """Return the logit of each class.
-
-        Args:
-            grams: a feature vector, whose number of buckets is that of this classifier or a multiple of it.
-        """
+        """Return the logit of each class; the number of buckets of ``grams`` is that of this classifier or a multiple of it."""
         buckets, values = grams
         return np.asarray(values @ self.weights[buckets % len(self.weights)] + self.bias, np.float32)
 

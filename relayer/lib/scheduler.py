@@ -48,7 +48,6 @@ class Periodic:
     """A task that is repeated until the process ends.
 
     Attributes:
-        name: the name for logs and counts.
         round: does the work that is due. It calls its argument with failures after which it continued, and returns the
             seconds until the next round, None for ``every``.
         every: seconds between the end of a round and the next one, and before the first.

@@ -34,7 +34,6 @@ class Deadline:
     """The time by which a request must be answered.
 
     Attributes:
-        clock: the clock that the time is measured with.
         at: the deadline on the clock's monotonic scale, in seconds.
     """
 
@@ -52,10 +51,7 @@ class Deadline:
 
     @asynccontextmanager
     async def step(self, name: str) -> AsyncIterator[None]:
-        """Cancel the block if it runs past the deadline.
-
-        Args:
-            name: what the block does, for the error message.
+        """Cancel the block if it runs past the deadline; ``name`` says what it does in the error message.
 
         Raises:
             DeadlineExceeded: the time is up, or the block raised a `TimeoutError` of its own.
@@ -68,16 +64,13 @@ class Deadline:
 
 
 class SingleFlight:
-    """FairSemaphore runs of an action among concurrent callers, one run at a time.
+    """Shares the runs of an action among concurrent callers, one run at a time.
 
     A caller never joins a run that is already in progress: that run may have read too early to see what the caller must
     see. It waits for that run to end, and shares the next one with all callers that waited.
 
     The action runs in the task of one of its callers. If that task is cancelled, the next waiting caller starts a run of
     its own, so cancelling one request does not fail another.
-
-    Args:
-        action: what to run.
     """
 
     def __init__(self, action: Callable[[], Awaitable[None]]) -> None:
@@ -89,11 +82,7 @@ class SingleFlight:
         self._failure: RelayerError | None = None
 
     async def run(self) -> None:
-        """Return after a run that started after this call.
-
-        Raises:
-            RelayerError: what that run raised.
-        """
+        """Return after a run that started after this call; raises `RelayerError`: what that run raised."""
         wanted = self._begun + 1
         async with self._turn:
             if self._done >= wanted:
@@ -148,12 +137,8 @@ async def in_windows(
 
 async def both(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:
     """Run two coroutines with results of different types, as `together` does."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = group.create_task(one), group.create_task(other)
-    except BaseExceptionGroup as errors:
-        raise _first(errors) from errors
-    return tasks[0].result(), tasks[1].result()
+    first, second = await together([one, other])
+    return cast("T", first), cast("U", second)
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -197,8 +182,7 @@ class Backoff:
     def next_delay(self, at_least: float = 0.0) -> float:
         """Count a failed attempt and return the seconds to wait before the next one.
 
-        Args:
-            at_least: seconds that the store asked the caller to wait; the random delay is added to them.
+        The seconds ``at_least`` for which the store asked are added to the random delay.
         """
         cap = doubled(_FIRST_SECONDS, self._failures, _LONGEST_SECONDS)
         self._failures += 1
@@ -221,10 +205,7 @@ class Limit:
 class Buckets:
     """Rate limiters that share one `Limit`: a token bucket for each name, full at first.
 
-    Args:
-        limit: the parameters of every bucket.
-        most: how many names to remember. Beyond that the least recently used one is forgotten, and its bucket is full
-            again.
+    Of ``most`` names, the least recently used one is forgotten, and its bucket is full again.
     """
 
     def __init__(self, limit: Limit, *, most: int = 20_000) -> None:
@@ -298,10 +279,7 @@ class FairSemaphore:
     If all permits are taken, the oldest permit of the account that holds the most is revoked in favour of an account that
     holds fewer. A revoked request is not interrupted: it has to look at `OpenRequestSlot.lost`.
 
-    Args:
-        what: the requests, for the error message ("polls").
-        most: permits in total.
-        per_account: permits of one account.
+    ``what`` names the requests in the error message ("polls").
     """
 
     def __init__(self, what: str, *, most: int, per_account: int) -> None:
@@ -525,9 +503,7 @@ class FairExecutor:
     A query needs Python's global interpreter lock a dozen times, and would each time wait until the thread gives it up. So
     the thread pauses while a block ``with pool.queries`` runs, within `ExecutorLimits.rest_seconds`.
 
-    Args:
-        limits: see `ExecutorLimits`.
-        on_used: called on the event loop with an account and the CPU seconds that a work of it took.
+    ``on_used`` is called on the event loop with an account and the CPU seconds that a work of it took.
     """
 
     def __init__(
@@ -545,7 +521,6 @@ class FairExecutor:
         self._rest = self._limits.rest_seconds
 
     def __len__(self) -> int:
-        """Return the number of unfinished works."""
         return sum(works for works, _ in self._held.values())
 
     async def make(self, account: str, pieces: Iterable[T], weight: int) -> list[T]:
@@ -553,13 +528,9 @@ class FairExecutor:
 
         If the caller is cancelled, for example by its deadline, only the piece that is being computed is finished.
 
-        Args:
-            account: the account on whose behalf the work is done.
-            pieces: usually a generator; the thread may turn to another work between two pieces.
-            weight: the estimated work in characters of ASCII text, see the function `weight`.
-
-        Raises:
-            QueueFull: too much work is waiting, of this account or in total.
+        Usually, ``pieces`` is a generator; the thread may turn to another work between two pieces. ``weight`` is the estimated
+        work in characters of ASCII text, see the function `weight`. Raises `QueueFull`: too much work is waiting, of this
+        account or in total.
         """
         if weight <= _INLINE:
             return list(pieces)
@@ -689,10 +660,6 @@ class FairEmbedder:
 
     Calls wait in a `FairQueue`, which counts the characters that the model reads. The requester of a call is
     `current_requester`.
-
-    Args:
-        embedder: the embedder that does the work; `close` closes it, too.
-        limits: see `EmbeddingLimits`.
     """
 
     def __init__(self, embedder: Embedder, limits: EmbeddingLimits | None = None) -> None:
@@ -745,9 +712,7 @@ class FairEmbedder:
     async def turn(self, texts: Sequence[str], *, admitted: bool = False) -> AsyncIterator[None]:
         """Wait for a slot of the model and hold it while the block runs; raises as `embed`.
 
-        Args:
-            texts: the texts to embed.
-            admitted: whether the call has started with an earlier text; it is then not refused.
+        A call that was ``admitted``, because it has started with an earlier text, is not refused.
         """
         who = current_requester.get()
         cost = _CALL_COST + sum(min(len(text), _READ_CHARACTERS) for text in texts)
@@ -817,12 +782,7 @@ class FairEmbedder:
 
 
 class FairCrossEncoder:
-    """A `CrossEncoder` that takes the same turns as the embedder whose layers it shares.
-
-    Args:
-        embedder: whose slots it waits for.
-        encoder: does the work.
-    """
+    """A `CrossEncoder` that takes the same turns as the embedder whose layers it shares."""
 
     def __init__(self, embedder: FairEmbedder, encoder: CrossEncoder) -> None:
         self._embedder = embedder

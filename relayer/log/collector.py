@@ -59,10 +59,8 @@ class Collection:
 def stage_of(manifest: Manifest, now_ms: int, grace_ms: int) -> CollectionStage:
     """Return the next stage of a collection.
 
-    Args:
-        manifest: the manifest as it was just read.
-        now_ms: the store's time of that response, in ms.
-        grace_ms: how long in ms the slots stay after the time at which the watermark was visible to all.
+    The ``manifest`` was just read, at the store's time ``now_ms``. Slots stay for ``grace_ms`` after the watermark was visible
+    to all.
     """
     if manifest.gc_epoch and not manifest.gc_moved_at:
         return CollectionStage.CONFIRM
@@ -84,11 +82,7 @@ def begun(manifest: Manifest) -> Manifest:
 class Collector:
     """The garbage collector of one incarnation. Only one run at a time is allowed.
 
-    Args:
-        ports: the store, the clock and the keys.
-        account: the id of the account.
-        incarnation: the incarnation to collect.
-        grace_ms: how long in ms slots stay after the moved watermark was visible to all.
+    Slots stay for ``grace_ms`` after the moved watermark was visible to all.
     """
 
     def __init__(self, ports: LogPorts, account: str, incarnation: bytes, grace_ms: int = GRACE_MS) -> None:
@@ -104,7 +98,6 @@ class Collector:
 
         Raises:
             CorruptNamespace, UpgradeRequired, NamespaceClosed: nothing more was deleted.
-            StoreError: the store did not respond; the next run continues.
         """
         stage, slots, objects = CollectionStage.NOTHING, 0, 0
         for _ in range(_STEPS):

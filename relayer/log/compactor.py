@@ -89,7 +89,6 @@ class Compaction:
     """The result of a compaction.
 
     Attributes:
-        work: the kind of compaction.
         written: the number of bytes uploaded.
         won: whether the manifest names the new segment; if not, another compactor was first, or the upload is not certain.
     """

@@ -25,13 +25,7 @@ from relayer.domain.namespace import (
     PointerState,
     genesis,
 )
-from relayer.errors import (
-    CorruptNamespace,
-    NamespaceClosed,
-    StoreUnavailable,
-    WrongCustody,
-    WrongGeneration,
-)
+from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, WrongCustody, WrongGeneration
 from relayer.lib.work import Backoff, both, in_windows
 from relayer.log.objects import LogPorts, ObjectSealer, SeenManifest
 from relayer.ports import Absent, Found, Throttled, Unchanged
@@ -58,9 +52,6 @@ class OpenedNamespace:
     """A namespace of which all objects exist, with its keys.
 
     Attributes:
-        account: the id of the account.
-        pointer: the pointer of the namespace.
-        keys: the keys of its incarnation.
         seen: the manifest, if it existed already, so that a replica need not read it again immediately.
     """
 
@@ -71,12 +62,7 @@ class OpenedNamespace:
 
 
 async def find(ports: LogPorts, account: str, name: str) -> Pointer | None:
-    """Return the pointer of a name, live or being erased; None if there is none. Never writes.
-
-    Raises:
-        CorruptNamespace: the pointer cannot be unsealed for its key.
-        StoreError: the store did not respond.
-    """
+    """Return the pointer of a name, live or being erased; None if there is none. Never writes."""
     found = await _Creation(ports, account).read_pointer(name)
     return None if found is None or found.pointer.state is PointerState.ERASED else found.pointer
 
@@ -100,7 +86,6 @@ async def open_existing(
     Raises:
         NamespaceClosed: it is being erased.
         WrongNamespaceKey: the secret is not its secret.
-        CorruptNamespace, UpgradeRequired, StoreError: as everywhere in the log.
     """
     if pointer.state is not PointerState.LIVE:
         raise NamespaceClosed("the namespace is being erased")
@@ -131,19 +116,14 @@ async def open_or_create(
 ) -> OpenedNamespace:
     """Open a namespace, creating the objects of it that are missing.
 
-    Args:
-        ports: the store, the clock and the keys.
-        new: the account, the name and the properties of the namespace.
-        secret: the namespace secret, 32 bytes; keys are derived from it, and it is not kept.
-        on_manifest: called with the incarnation and the manifest if the manifest existed already.
-        on_new: called before a new namespace is created; may raise.
+    The keys are derived from the ``secret`` of 32 bytes, which is not kept. ``on_manifest`` is called with the incarnation and
+    the manifest if the manifest existed already, and ``on_new`` before a new namespace is created; it may raise.
 
     Raises:
         WrongCustody: it exists under the other custody; nothing was written.
         WrongGeneration: it exists, or existed, with a later generation of its secret; nothing was written.
         WrongNamespaceKey: it exists with another secret; nothing was written.
         NamespaceClosed: it is being erased.
-        CorruptNamespace, UpgradeRequired, StoreError: as everywhere in the log.
     """
     creation = _Creation(ports, new.account)
     for _ in range(_ROUNDS):
@@ -168,12 +148,7 @@ async def open_or_create(
 
 
 async def list_pointers(ports: LogPorts, account: str) -> list[Pointer]:
-    """Return the pointers of an account, in any state, sorted by name; one that is deleted meanwhile is left out.
-
-    Raises:
-        CorruptNamespace: a pointer cannot be unsealed for its key.
-        StoreError: the store did not respond.
-    """
+    """Return the pointers of an account, in any state, sorted by name; one that is deleted meanwhile is left out."""
     pointers, _ = await page_pointers(ports, account)
     return sorted(pointers, key=lambda pointer: pointer.name)
 
@@ -186,14 +161,8 @@ async def page_pointers(
     They are in the order of their tags, the keyed hashes of their names: no other order is known without unsealing all of
     them. The returned tag is empty if there are no more. A pointer that is deleted meanwhile is left out.
 
-    Args:
-        ports: the store and the keys.
-        account: the id of the account.
-        after: the tag that the previous page ended with; empty for the first page.
-        limit: the maximum number of pointers to read; None reads all.
-
-    Raises:
-        CorruptNamespace, StoreError: as `list_pointers`.
+    A page begins after the tag ``after``, with which the page before ended, and has at most ``limit`` pointers; None reads
+    all.
     """
     creation = _Creation(ports, account)
     start = ports.layout.pointers(ports.keys.tag("account", account))
@@ -207,11 +176,8 @@ async def page_pointers(
 async def mark(ports: LogPorts, account: str, pointer: Pointer, state: PointerState) -> None:
     """Set the state of an incarnation's pointer; it is not changed if it has this state or a later one already.
 
-    Nothing is changed either if the name has no pointer, or one to another incarnation.
-
-    Raises:
-        StoreUnavailable: it is not certain that the pointer was written; a retry is safe.
-        CorruptNamespace, StoreError: as `find`.
+    Nothing is changed either if the name has no pointer, or one to another incarnation. Raises `StoreUnavailable`: it is not
+    certain that the pointer was written; a retry is safe.
     """
     creation = _Creation(ports, account)
     for _ in range(_ATTEMPTS):
@@ -230,7 +196,6 @@ async def begin_succession(ports: LogPorts, account: str, pointer: Pointer, gene
     Raises:
         NamespaceClosed: the name does not have this incarnation any more.
         StoreUnavailable: it is not certain that the pointer was written; a retry is safe.
-        CorruptNamespace, StoreError: as `find`.
     """
     creation = _Creation(ports, account)
     for _ in range(_ATTEMPTS):
@@ -255,7 +220,6 @@ async def succeed(ports: LogPorts, account: str, name: str, former: bytes) -> Po
 
     Raises:
         StoreUnavailable: it is not certain that the pointer was written; a retry is safe.
-        CorruptNamespace, StoreError: as `find`.
     """
     creation = _Creation(ports, account)
     for _ in range(_ATTEMPTS):
@@ -275,11 +239,7 @@ async def succeed(ports: LogPorts, account: str, name: str, former: bytes) -> Po
 def successor_of(pointer: Pointer) -> Pointer:
     """Return the pointer that a rotation of the keys ends with."""
     return msgspec.structs.replace(
-        pointer,
-        incarnation=pointer.next,
-        generation=pointer.next_generation,
-        next=b"",
-        next_generation=0,
+        pointer, incarnation=pointer.next, generation=pointer.next_generation, next=b"", next_generation=0
     )
 
 
@@ -290,7 +250,6 @@ async def settle_successor(
 
     Raises:
         WrongNamespaceKey: it exists with another secret.
-        StoreError: as everywhere in the log.
     """
     keys, _ = await _Creation(ports, account).settle_keyring(successor_of(pointer), secret, earlier)
     return keys
@@ -319,14 +278,8 @@ class _Creation:
         self._sealer = ObjectSealer(ports)
         self._account = account
 
-    def _pointer_key(self, name: str) -> str:
-        tag = self._ports.keys.tag
-        return self._ports.layout.pointer(
-            tag("account", self._account), tag("namespace", self._account, name)
-        )
-
     async def read_pointer(self, name: str) -> _ReadPointer | None:
-        found = await self.read_pointer_at(self._pointer_key(name))
+        found = await self.read_pointer_at(self._ports.pointer_key(self._account, name))
         if found is not None and found.pointer.name != name:
             raise CorruptNamespace("a pointer belongs to another namespace than its key")
         return found
@@ -383,7 +336,7 @@ class _Creation:
 
     async def settle_pointer(self, new: NewNamespace, on_new: OnNew | None = None) -> Pointer:
         """Return the live pointer of the name, after creating it, or replacing an erased one, if necessary."""
-        key = self._pointer_key(new.name)
+        key = self._ports.pointer_key(self._account, new.name)
         backoff = Backoff(self._ports.randomness)
         with ExitStack() as tried:
             for _ in range(_ATTEMPTS):
@@ -404,7 +357,7 @@ class _Creation:
 
     async def write_pointer(self, found: _ReadPointer, new: Pointer) -> None:
         """Try once to replace the pointer of a name; the next read shows whether it succeeded."""
-        key = self._pointer_key(found.pointer.name)
+        key = self._ports.pointer_key(self._account, found.pointer.name)
         sealed = self._sealer.seal_pointer(self._account, key, new)
         await self._write(key, sealed, found.etag, Backoff(self._ports.randomness))
 

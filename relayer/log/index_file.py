@@ -33,9 +33,9 @@ from relayer.domain.operations import facet_schema
 from relayer.domain.snapshot import SNAPSHOT_FORMAT, StateReader
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.erasure.destruction import destroy
-from relayer.log.objects import LogPorts, ObjectLocation, ObjectSealer, ReadAhead
+from relayer.log.objects import LogPorts, ObjectLocation, ObjectSealer, PartSealer, ReadAhead
 from relayer.log.replica import Replica, StartingState
-from relayer.ports import Absent, Created, EmbeddingModel, Unchanged
+from relayer.ports import Absent, Created, EmbeddingModel
 from relayer.wire import codec as ulid
 from relayer.wire.codec import lp
 from relayer.wire.sealing import ObjectType
@@ -81,38 +81,6 @@ def block_id(key: str, part: Part, number: int) -> bytes:
     return lp(key, int(part), number)
 
 
-class IndexPlace:
-    """The sealer of the parts of an index that the log itself reads; ``key`` is the index's, without the store's prefix."""
-
-    def __init__(self, sealer: ObjectSealer, account: str, incarnation: bytes, key: str) -> None:
-        self._sealer = sealer
-        self._account = account
-        self._incarnation = incarnation
-        self.key = key
-
-    def seal_head(self, head: IndexHead) -> bytes:
-        """Seal the head."""
-        return self._sealer.seal(self._place("head"), msgspec.msgpack.encode(head))
-
-    def open_head(self, sealed: memoryview) -> IndexHead:
-        """Unseal the head; raises `CorruptNamespace`."""
-        try:
-            return msgspec.msgpack.decode(self._sealer.unseal(self._place("head"), sealed), type=IndexHead)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise CorruptNamespace("an index does not begin as one") from error
-
-    def seal_page(self, page: bytes, number: int) -> bytes:
-        """Seal a block of the state."""
-        return self._sealer.seal(self._place(f"state/{number}"), page)
-
-    def open_page(self, sealed: memoryview, number: int) -> bytes:
-        """Unseal a block of the state; raises `CorruptNamespace`."""
-        return self._sealer.unseal(self._place(f"state/{number}"), sealed)
-
-    def _place(self, what: str) -> ObjectLocation:
-        return ObjectLocation(ObjectType.INDEX, self._account, self._incarnation, f"{self.key}/{what}")
-
-
 # The bytes that a head takes without the lengths of blocks, and the bytes of one length.
 _HEAD_BYTES, _LENGTH_BYTES = 512, 5
 
@@ -128,11 +96,7 @@ class IndexBuilder:
     """
 
     def __init__(
-        self,
-        place: IndexPlace,
-        positions: Sequence[LogPosition],
-        model: EmbeddingModel,
-        blocks: int,
+        self, place: PartSealer, positions: Sequence[LogPosition], model: EmbeddingModel, blocks: int
     ) -> None:
         """Reserve space for a head with the lengths of ``blocks`` blocks; if there are more, `finish` copies the object."""
         self.key = place.key
@@ -148,7 +112,7 @@ class IndexBuilder:
 
     def add_page(self, page: bytes) -> None:
         """Seal and append a block of the state."""
-        self.add(Part.STATE, self._place.seal_page(page, len(self._sizes[Part.STATE])))
+        self.add(Part.STATE, self._place.seal(f"state/{len(self._sizes[Part.STATE])}", page))
 
     def add(self, part: Part, sealed: bytes) -> None:
         """Append a block of the view or of texts, sealed for `block_id`."""
@@ -161,15 +125,10 @@ class IndexBuilder:
 
     def finish(self) -> bytes:
         """Return the object's bytes; nothing may be added after that."""
-        head = self._place.seal_head(
-            IndexHead(
-                model_tag(self._model),
-                self.position,
-                self._model.dimension,
-                self._sizes,
-                self._texts.digest(),
-            )
+        described = IndexHead(
+            model_tag(self._model), self.position, self._model.dimension, self._sizes, self._texts.digest()
         )
+        head = self._place.seal("head", msgspec.msgpack.encode(described))
         start, total = HEADER_SIZE + len(head), self._data.tell()
         if start > self._room:
             header = _HEADER.pack(_MAGIC, total + start - self._room, len(head), start)
@@ -209,35 +168,31 @@ class IndexReader:
 
     Attributes:
         key: the key of the object, for which every block is sealed.
-        head: the head of the index.
-        read: the number of bytes read so far.
     """
 
-    def __init__(self, place: IndexPlace, pieces: _Pieces, head: IndexHead) -> None:
+    def __init__(self, place: PartSealer, pieces: _Pieces, head: IndexHead) -> None:
         self.key = place.key
         self.head = head
         self._place = place
         self._pieces = pieces
 
     @classmethod
-    async def open(cls, store: ReadAhead, at: str, place: IndexPlace) -> IndexReader | None:
+    async def open(cls, store: ReadAhead, at: str, place: PartSealer) -> IndexReader | None:
         """Read the beginning of an index; None if there is no such object.
 
-        Args:
-            store: the reads, some of which may have begun already.
-            at: the key of the object in the store.
-            place: unseals the head and the state.
-
-        Raises:
-            CorruptNamespace: the object is not an index, or not the index with this key.
-            StoreError: the store did not respond.
+        Some of the reads of the object at the store's key ``at`` may have begun already in ``store``. Raises
+        `CorruptNamespace`: the object is not an index, or not the index with this key.
         """
         pieces = _Pieces(store, at)
         header = await pieces.take(HEADER_SIZE)
         if header is None:
             return None
         pieces.total, size, blocks = read_header(header)
-        head = place.open_head(await pieces.take_all(size))
+        plain = place.unseal("head", await pieces.take_all(size))
+        try:
+            head = msgspec.msgpack.decode(plain, type=IndexHead)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise CorruptNamespace("an index does not begin as one") from error
         await pieces.take_all(blocks - pieces.at)
         if pieces.at + sum(map(sum, head.blocks)) != pieces.total:
             raise CorruptNamespace("an index has another size than it says")
@@ -276,7 +231,7 @@ class IndexReader:
         await self._pieces.close()
 
     async def _page(self, number: int, size: int) -> bytes:
-        return self._place.open_page(await self._pieces.take_all(size), number)
+        return self._place.unseal(f"state/{number}", await self._pieces.take_all(size))
 
 
 class _Pieces:
@@ -338,7 +293,6 @@ class _Pieces:
         if self.read and self.read >= self.total:
             return b""
         outcome = await self._store.get(self._key, byte_range=(self.read, self.read + size))
-        assert not isinstance(outcome, Unchanged), "no etag was given"
         return None if isinstance(outcome, Absent) else outcome.data
 
 
@@ -363,7 +317,6 @@ class IndexObjects:
 
         Raises:
             CorruptNamespace: it is damaged.
-            StoreError: the store did not respond.
         """
         if not manifest.index_key or manifest.index_model != model_tag(model):
             return None
@@ -428,5 +381,6 @@ class IndexObjects:
                 return True
         return False
 
-    def _place(self, key: str) -> IndexPlace:
-        return IndexPlace(self._sealer, self._account, self._replica.incarnation, key)
+    def _place(self, key: str) -> PartSealer:
+        place = ObjectLocation(ObjectType.INDEX, self._account, self._replica.incarnation, key)
+        return PartSealer(self._sealer, place)

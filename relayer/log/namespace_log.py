@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -27,10 +27,9 @@ from relayer.domain.operations import (
     Operation,
     OperationResult,
     Outcome,
-    Put,
     Refusal,
-    Supersede,
-    encode_operation,
+    encode_stored,
+    stored_in,
 )
 from relayer.domain.state import EXPIRY_GRACE_MS, NamespaceState
 from relayer.errors import (
@@ -46,10 +45,9 @@ from relayer.lib.work import Backoff
 from relayer.log.compactor import Compaction, CompactionLimits, Compactor
 from relayer.log.index_file import FIRST_BYTES, IndexObjects, model_tag
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ReadAhead, SeenManifest, digest_of
-from relayer.log.replica import Begin, OnApplied, OnReset, Replica
+from relayer.log.replica import Begin, Replica
 from relayer.log.segments import windows
 from relayer.ports import Created, CreateOutcome, EmbeddingModel, Exists, Throttled, Unknown
-from relayer.wire.fields import Consistency
 from relayer.wire.sealing import OVERHEAD
 
 # An upper bound of the bytes that an entry's other fields and the seal take in addition to its operations.
@@ -129,7 +127,7 @@ class SubmissionQueue:
             Refused: ``too_large``: an operation or a record exceeds the limits, or all of them together exceed the queue's.
             QueueFull: there is no capacity now; the caller may retry later.
         """
-        encoded = [encode_operation(operation) for operation in operations]
+        encoded = [encode_stored(operation) for operation in operations]
         size = len(encoded[0]) if len(encoded) == 1 else sum(map(len, encoded))
         # If all operations together are small enough, each of them is. This is true of most submissions.
         if size > self._small or len(encoded) > self._limits.queue_operations:
@@ -151,7 +149,7 @@ class SubmissionQueue:
         for operation, raw in zip(operations, encoded, strict=True):
             # An operation contains its records, so if its size is within the limit of a record, theirs is too.
             if len(raw) > limits.record_bytes and any(
-                record > limits.record_bytes for record in _record_sizes(operation)
+                record.size > limits.record_bytes for record in stored_in(operation)
             ):
                 raise Refused("too_large", f"a memory takes at most {limits.record_bytes} sealed bytes")
             if len(raw) > limits.entry_bytes - _ENTRY_FRAME:
@@ -171,7 +169,7 @@ class SubmissionQueue:
         for item in self._items:
             room -= len(item.raw)
             if batch and (room < 0 or len(batch) == self._limits.entry_operations):
-                return _unsplit(batch, item.submission)
+                return [whole for whole in batch if whole.submission is not item.submission] or batch
             batch.append(item)
         return batch
 
@@ -227,11 +225,6 @@ class SubmissionQueue:
             self._bytes += len(item.raw)
 
 
-def _unsplit(batch: list[Pending], cut: Submission) -> list[Pending]:
-    whole = [item for item in batch if item.submission is not cut]
-    return whole or batch
-
-
 def _answer(item: Pending, outcome: Outcome) -> None:
     submission = item.submission
     submission.outcomes[item.index] = outcome
@@ -239,16 +232,6 @@ def _answer(item: Pending, outcome: Outcome) -> None:
     if submission.waiting == 0 and not submission.answer.done():
         # No outcome is None any more, but the type does not express that.
         submission.answer.set_result(cast("list[Outcome]", submission.outcomes))
-
-
-def _record_sizes(operation: Operation) -> Iterator[int]:
-    match operation:
-        case Put(stored=stored) | Supersede(stored=stored):
-            yield stored.size
-        case JobFinished(stored=results):
-            yield from (stored.size for stored in results)
-        case _:
-            return
 
 
 BATCH_ID_SIZE = 16
@@ -449,7 +432,13 @@ class Committer:
 
     def _fail_batch(self, error: StoreFull | StoreMisconfigured) -> None:
         failed = {id(item.submission) for item in self._in_hand}
-        self._queue.fail(lambda submission: _refusal(submission, error) if id(submission) in failed else None)
+
+        def refusal(submission: Submission) -> Exception | None:
+            if id(submission) not in failed:
+                return None
+            return _gave_up(submission, str(error)) if submission.written_perhaps else error
+
+        self._queue.fail(refusal)
 
     async def _pause(self, at_least: float) -> None:
         """Fail the submissions whose deadline has passed, and wait before the next attempt for at least ``at_least`` seconds."""
@@ -477,7 +466,7 @@ def _postponed(item: Pending, ahead_ms: int) -> bytes:
     if isinstance(operation, JobFinished) or not operation.origin.expires:
         return item.raw
     origin = msgspec.structs.replace(operation.origin, expires=operation.origin.expires + ahead_ms)
-    return encode_operation(msgspec.structs.replace(operation, origin=origin))
+    return encode_stored(msgspec.structs.replace(operation, origin=origin))
 
 
 def _mark(submissions: Sequence[Submission], *, written_perhaps: bool) -> None:
@@ -490,12 +479,6 @@ def _gave_up(submission: Submission, why: str) -> StoreUnavailable:
         return StoreUnavailable(f"{why}: the outcome is unknown, and a retry with the same key is safe")
     return StoreUnavailable(f"{why}: nothing was written, and a retry is safe")
 
-
-def _refusal(submission: Submission, error: StoreFull | StoreMisconfigured) -> Exception:
-    return _gave_up(submission, str(error)) if submission.written_perhaps else error
-
-
-__all__ = ["Allowance", "NamespaceLog", "begin_reads"]
 
 # Called before operations are appended; raises to refuse them. It returns a function that is called with their outcomes, or
 # with an empty list if appending failed.
@@ -510,12 +493,7 @@ def begin_reads(
     Opening reads them one after the other, because each could show that a different object is needed next. That is almost
     never the case, so reading all of them at the same time saves time.
 
-    Args:
-        ahead: the reads, which the log is opened with.
-        layout: the keys of objects.
-        models: the embedding models whose index is usable.
-        incarnation: the incarnation of the log.
-        manifest: the manifest as it was just read.
+    The log is then opened with ``ahead``. ``models`` are those whose index is usable, and the ``manifest`` was just read.
     """
     known = 0
     if manifest.index_key and manifest.index_model in map(model_tag, models):
@@ -534,9 +512,10 @@ def begin_reads(
 class NamespaceLog:
     """A replica of one incarnation and the committer that appends to it.
 
-    Use: construct, `subscribe` the projections, `start`, then `append` and `read`, finally `close`.
+    Use: construct, subscribe projections to the replica, `start`, then `append` and read the replica, finally `close`.
 
     Attributes:
+        replica: follows the log; only the log changes its state.
         indexes: the stored states and views of this log.
     """
 
@@ -555,46 +534,14 @@ class NamespaceLog:
         self.pointer = pointer
         self._allowance = allowance
         self._ports = ports
-        self._replica = Replica(ports, account, pointer.incarnation, begin, seen, ahead=ahead)
-        self.indexes = IndexObjects(ports, account, self._replica, ahead)
-        self._committer = Committer(ports, self._replica, limits or CommitterLimits())
-
-    @property
-    def replica(self) -> Replica:
-        """Return the replica that follows the log, for maintenance tasks that run alongside requests."""
-        return self._replica
+        self.replica = Replica(ports, account, pointer.incarnation, begin, seen, ahead=ahead)
+        self.indexes = IndexObjects(ports, account, self.replica, ahead)
+        self._committer = Committer(ports, self.replica, limits or CommitterLimits())
 
     @property
     def state(self) -> NamespaceState:
         """Return the state that this process has applied so far; only the log changes it."""
-        return self._replica.state
-
-    @property
-    def position(self) -> LogPosition:
-        """Return the position up to which this process has applied the log."""
-        return self._replica.state.position
-
-    @property
-    def broken(self) -> bool:
-        """Return whether reading and appending are refused until the log is reloaded; see `Replica.subscribe`."""
-        return self._replica.broken
-
-    @property
-    def nbytes(self) -> int:
-        """Return about how many bytes the log takes in memory."""
-        return self._replica.nbytes
-
-    def unsubscribe(self) -> None:
-        """Remove the projections, so that their memory is freed even if there are still references to this log."""
-        self._replica.unsubscribe()
-
-    def subscribe(self, on_applied: OnApplied, on_reset: OnReset) -> None:
-        """Register a projection; see `Replica.subscribe`."""
-        self._replica.subscribe(on_applied, on_reset)
-
-    def positions(self) -> list[LogPosition]:
-        """Return the last positions of the log; see `Replica.positions`."""
-        return self._replica.positions()
+        return self.replica.state
 
     async def start(self) -> LogPosition:
         """Read the log and accept appends. After an error nothing is running, and `start` may be called again.
@@ -602,7 +549,7 @@ class NamespaceLog:
         Raises:
             CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: as `Replica.reload`.
         """
-        position = await self._replica.reload()
+        position = await self.replica.reload()
         self._committer.start()
         return position
 
@@ -631,28 +578,15 @@ class NamespaceLog:
                 )
         return outcomes
 
-    async def read(
-        self,
-        consistency: Consistency = Consistency.STRONG,
-        min_position: LogPosition | None = None,
-        since: float | None = None,
-    ) -> LogPosition:
-        """Make `state` as fresh as requested; see `Replica.read`."""
-        return await self._replica.read(consistency, min_position, since)
-
     def compaction_due(self, limits: CompactionLimits) -> bool:
         """Return whether the tail is long enough to be compacted, as far as this process knows."""
-        self._replica.tidy_written()
-        return Compactor(self._ports, self._replica, limits).due
+        self.replica.tidy_written()
+        return Compactor(self._ports, self.replica, limits).due
 
     async def compact(self, limits: CompactionLimits) -> Compaction | None:
         """Write one segment if needed; see `Compactor.run`. Appends and reads are possible meanwhile."""
-        return await Compactor(self._ports, self._replica, limits).run()
+        return await Compactor(self._ports, self.replica, limits).run()
 
     async def close(self, grace: float = 10.0) -> None:
-        """Commit the queued operations and stop; operations that are not committed in time fail.
-
-        Args:
-            grace: maximum time in seconds.
-        """
+        """Commit the queued operations for at most ``grace`` seconds and stop; those not committed by then fail."""
         await self._committer.close(grace)

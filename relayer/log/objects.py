@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from relayer.crypto import RelayerKeys
-from relayer.domain.namespace import Keyring, LogPosition, Manifest, Pointer, decode, decode_manifest, encode
-from relayer.domain.operations import Entry, decode_entry, encode_entry
+from relayer.domain.namespace import Keyring, LogPosition, Manifest, Pointer, decode, decode_manifest
+from relayer.domain.operations import Entry, decode_entry, encode_stored
 from relayer.errors import CorruptNamespace, NamespaceClosed, RelayerError, StoreUnavailable
 from relayer.lib.work import together
 from relayer.ports import (
@@ -51,10 +51,8 @@ class Layout:
     """The keys of objects in a store, below ``prefix``, which may be empty.
 
     All methods but `at` return a key without the prefix. This is the key that an object is sealed for, so that the objects of
-    a bucket copied to another prefix can still be unsealed. `at` returns the key to use in requests to the store.
-
-    Raises:
-        ValueError: the prefix is neither empty nor an object key.
+    a bucket copied to another prefix can still be unsealed. `at` returns the key to use in requests to the store. Raises
+    `ValueError`: the prefix is neither empty nor an object key.
     """
 
     prefix: str = ""
@@ -226,11 +224,7 @@ class Layout:
 
     @staticmethod
     def entry(incarnation: bytes, seq: int) -> str:
-        """Return the object key of a log entry.
-
-        Args:
-            incarnation: the id of the namespace's log, 16 bytes.
-            seq: the number of the entry, from 1.
+        """Return the key of a log entry; ``seq`` counts from 1.
 
         Example:
             >>> Layout.entry(bytes(16), 1)
@@ -262,6 +256,12 @@ class LogPorts:
         """Return the object at a key of the layout, None if it is absent; raises `StoreError`."""
         found = await self.store.get(self.layout.store_key(key))
         return found if isinstance(found, Found) else None
+
+    def pointer_key(self, account: str, name: str) -> str:
+        """Return the key of a namespace's pointer."""
+        return self.layout.pointer(
+            self.keys.tag("account", account), self.keys.tag("namespace", account, name)
+        )
 
     async def rows_below(self, start: str) -> AsyncIterator[ObjectInfo]:
         """Yield the objects whose keys begin with ``start``, with keys of the layout, unordered; raises `StoreError`."""
@@ -300,10 +300,12 @@ class ReadAhead:
             read = asyncio.ensure_future(self._store.get(at, byte_range=byte_range))
             self._begun[at, byte_range] = read
 
-    async def get(self, at: str, *, byte_range: tuple[int, int] | None = None) -> GetOutcome:
+    async def get(self, at: str, *, byte_range: tuple[int, int] | None = None) -> Found | Absent:
         """Return the result of a read that was begun, or read from the store; raises `StoreError`."""
         begun = self._begun.pop((at, byte_range), None) if self._begun else None
-        return await (self._store.get(at, byte_range=byte_range) if begun is None else begun)
+        outcome = await (self._store.get(at, byte_range=byte_range) if begun is None else begun)
+        assert not isinstance(outcome, Unchanged), "no etag was given"
+        return outcome
 
     async def end(self) -> None:
         """Cancel the prefetched reads that were not used; later reads go to the store."""
@@ -366,7 +368,7 @@ class ObjectSealer:
 
     def seal_pointer(self, account: str, key: str, pointer: Pointer) -> bytes:
         """Seal a name's pointer."""
-        return self.seal(_pointer(account, key), encode(pointer))
+        return self.seal(_pointer(account, key), encode_stored(pointer))
 
     def unseal_pointer(self, account: str, key: str, sealed: bytes) -> Pointer:
         """Unseal a pointer; raises `CorruptNamespace`."""
@@ -374,7 +376,9 @@ class ObjectSealer:
 
     def seal_keyring(self, account: str, incarnation: bytes, key: str, keyring: Keyring) -> bytes:
         """Seal an incarnation's keyring."""
-        return self.seal(ObjectLocation(ObjectType.KEYRING, account, incarnation, key), encode(keyring))
+        return self.seal(
+            ObjectLocation(ObjectType.KEYRING, account, incarnation, key), encode_stored(keyring)
+        )
 
     def unseal_keyring(self, account: str, incarnation: bytes, key: str, sealed: bytes) -> Keyring:
         """Unseal a keyring; raises `CorruptNamespace`."""
@@ -384,24 +388,32 @@ class ObjectSealer:
 
     def seal_manifest(self, account: str, incarnation: bytes, key: str, manifest: Manifest) -> bytes:
         """Seal a manifest."""
-        return self.seal(ObjectLocation(ObjectType.MANIFEST, account, incarnation, key), encode(manifest))
+        return self.seal(
+            ObjectLocation(ObjectType.MANIFEST, account, incarnation, key), encode_stored(manifest)
+        )
 
     def unseal_manifest(self, account: str, incarnation: bytes, key: str, sealed: bytes) -> Manifest:
-        """Decrypt and decode a manifest.
-
-        Args:
-            account: the id of the account that owns the namespace.
-            incarnation: the id of the namespace's log, 16 bytes.
-            key: the object's key in the store, to which the ciphertext is bound.
-            sealed: the stored bytes.
-
-        Raises:
-            CorruptNamespace: the bytes were changed, or sealed for another place or by another relayer key.
-            UpgradeRequired: a newer version of the relayer wrote the manifest.
-        """
+        """Unseal a manifest; raises `CorruptNamespace` and `UpgradeRequired`."""
         return decode_manifest(
             self.unseal(ObjectLocation(ObjectType.MANIFEST, account, incarnation, key), sealed)
         )
+
+
+class PartSealer:
+    """The sealer of the parts of one object, each under a name of its own; ``key`` is that of the object."""
+
+    def __init__(self, sealer: ObjectSealer, place: ObjectLocation) -> None:
+        self.key = place.key
+        self._sealer = sealer
+        self._place = place
+
+    def seal(self, part: str, plaintext: bytes) -> bytes:
+        """Seal a part."""
+        return self._sealer.seal(replace(self._place, key=f"{self.key}/{part}"), plaintext)
+
+    def unseal(self, part: str, sealed: memoryview) -> bytes:
+        """Unseal a part; raises `CorruptNamespace`."""
+        return self._sealer.unseal(replace(self._place, key=f"{self.key}/{part}"), sealed)
 
 
 def _pointer(account: str, key: str) -> ObjectLocation:
@@ -469,9 +481,7 @@ class ManifestView:
 
         Raises:
             CorruptNamespace: it cannot be unsealed, or is older than one that was read before.
-            UpgradeRequired: its format is unknown (I12).
             NamespaceClosed: it does not exist, because the namespace was erased.
-            StoreError: the store did not respond.
         """
         async with self._one_at_a_time:
             outcome = await self._ports.store.get(self._at, if_none_match=self._etag)
@@ -489,10 +499,8 @@ class ManifestView:
     async def swap(self, seen: SeenManifest, new: Manifest) -> SwapOutcome:
         """Replace the manifest if, and only if, it is still the one that was ``seen``.
 
-        The view is not updated: only `see` shows what the store has now.
-
-        Raises:
-            StoreError: the store did not accept the write.
+        The view is not updated: only `see` shows what the store has now. Raises `StoreError`: the store did not accept the
+        write.
         """
         sealed = self._sealer.seal_manifest(self._account, self._incarnation, self._key, new)
         return await self._ports.store.swap(self._at, sealed, seen.etag)
@@ -599,7 +607,8 @@ class Slots:
 
     async def read(self, start: int, count: int) -> Tail:
         """Read ``count`` slots from ``start`` on concurrently; raises `StoreError`."""
-        answers = await together([self._get(seq) for seq in range(start, start + count)])
+        reads = [self._ahead.get(self.key(seq)) for seq in range(start, start + count)]
+        answers = await together(reads)
         slots: list[FoundSlot] = []
         times: list[int] = []
         for seq, answer in enumerate(answers, start):
@@ -609,25 +618,16 @@ class Slots:
             slots.append(FoundSlot(seq, answer.data))
         return Tail(tuple(slots), ended=False, times=tuple(times))
 
-    async def _get(self, seq: int) -> Found | Absent:
-        outcome = await self._ahead.get(self.key(seq))
-        assert not isinstance(outcome, Unchanged), "no etag was given"
-        return outcome
-
     async def link(self, slot: FoundSlot, after: LogPosition) -> LinkedEntry:
         """Unseal an entry and verify that it follows ``after``.
 
         If that fails, the slot is read once more before the namespace counts as corrupt, because a response may be truncated.
-
-        Raises:
-            CorruptNamespace: the entry cannot be unsealed for this slot or does not follow ``after``.
-            UpgradeRequired: its version is unknown (I12).
-            StoreError: the store did not respond.
+        Raises `CorruptNamespace`: the entry cannot be unsealed for this slot or does not follow ``after``.
         """
         try:
             return self._link(slot, after)
         except CorruptNamespace:
-            again = await self._get(slot.seq)
+            again = await self._ahead.get(self.key(slot.seq))
             if isinstance(again, Absent) or again.data == slot.data:
                 raise
             return self._link(FoundSlot(slot.seq, again.data), after)
@@ -651,21 +651,19 @@ class Slots:
 
         Raises:
             CorruptNamespace: the bytes cannot be unsealed for this slot; it was read twice.
-            UpgradeRequired: its version is unknown (I12).
-            StoreError: the store did not respond.
         """
-        found = await self._get(seq)
+        found = await self._ahead.get(self.key(seq))
         if isinstance(found, Absent):
             return None
         try:
             return found.data, self._open(FoundSlot(seq, found.data))
         except CorruptNamespace:
-            found = await self._get(seq)
+            found = await self._ahead.get(self.key(seq))
             return None if isinstance(found, Absent) else (found.data, self._open(FoundSlot(seq, found.data)))
 
     def seal(self, entry: Entry) -> bytes:
         """Return the bytes to store for an entry."""
-        return self._sealer.seal(self._place(entry.seq), encode_entry(entry))
+        return self._sealer.seal(self._place(entry.seq), encode_stored(entry))
 
     def _place(self, seq: int) -> ObjectLocation:
         key = self._ports.layout.entry(self._incarnation, seq)

@@ -18,7 +18,7 @@ from typing import TypeVar
 from relayer.domain.namespace import LogPosition, Manifest, genesis
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, RelayerError, UpgradeRequired
-from relayer.lib.work import AT_ONCE, SingleFlight
+from relayer.lib.work import AT_ONCE, SingleFlight, together
 from relayer.log.objects import (
     LinkedEntry,
     LogPorts,
@@ -64,11 +64,7 @@ class Replica:
     """The copy of one incarnation in one process.
 
     Attributes:
-        incarnation: the incarnation whose log this follows.
         state: the state so far; replaced by `reload`, changed in place otherwise.
-        slots: the slots of the log.
-        segments: the segments of the log.
-        manifest: the view of the manifest.
         seen_at: when the head of the log was last read or written, by the clock's `monotonic`; None before the first time.
         store_time: the store's time of its last response about a slot or manifest, in ms.
 
@@ -181,7 +177,7 @@ class Replica:
         _check_rows(manifest)
         missing = [row for row in manifest.segments if row.last_seq > self.state.position.seq]
         for window in windows(missing):
-            for segment in await self.segments.read_all(window):
+            for segment in await together([self.segments.read(row) for row in window]):
                 if segment is None:
                     return False
                 budget = _SLICE_BYTES
@@ -264,12 +260,8 @@ class Replica:
         A reader checks the position where its tail started (I4), and a writer checks the slot that it created, after creating
         it (I3): up to the watermark, it means nothing whether a key exists.
 
-        Args:
-            start: the first slot.
-            times: the store's times of the responses, in ms.
-
-        Raises:
-            CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: as `ManifestView.read`.
+        The store's ``times`` of the responses are in ms. Raises `CorruptNamespace`, `UpgradeRequired`, `NamespaceClosed` or
+        `StoreError`: as `ManifestView.read`.
         """
         if not all(self.manifest.recently_validated(time) for time in (min(times), max(times))):
             await self.manifest.read()
@@ -348,10 +340,7 @@ class Replica:
         return sum(islice(reversed(self._sizes), max(0, count)))
 
     async def read(
-        self,
-        consistency: Consistency,
-        min_position: LogPosition | None = None,
-        since: float | None = None,
+        self, consistency: Consistency, min_position: LogPosition | None = None, since: float | None = None
     ) -> LogPosition:
         """Make the state as fresh as requested and return its position.
 

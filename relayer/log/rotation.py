@@ -25,14 +25,14 @@ from dataclasses import dataclass
 import msgspec
 
 from relayer.crypto import NamespaceKeys
-from relayer.domain.bodies import reduce, reseal
+from relayer.domain.bodies import Resealing, reduce, reseal
 from relayer.domain.namespace import MANIFEST_FORMAT, Manifest, Pointer, SegmentRow, genesis
 from relayer.domain.operations import Close, Origin, decode_operation
 from relayer.errors import StoreUnavailable
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.creation import begin_succession, complete_successor, settle_successor, succeed
-from relayer.log.erasure.namespaces import former_report
-from relayer.log.erasure.reports import ErasureReports, SeenReport
+from relayer.log.erasure.namespaces import namespace_report
+from relayer.log.erasure.reports import ErasureKind, ErasureReports, SeenReport
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import LinkedEntry, LogPorts
 from relayer.log.replica import Replica
@@ -53,7 +53,6 @@ class Rotated:
     """A rotation whose new incarnation is in use.
 
     Attributes:
-        pointer: the pointer as it is now.
         entries: the number of entries that were copied.
         records: the number of memories and turns in them, with those of the history.
         report: the report of the erasure of the former incarnation.
@@ -70,18 +69,13 @@ async def rotate(
 ) -> Rotated:
     """Seal all of a namespace again under another secret, and use that from then on.
 
-    Args:
-        ports: the store, the clock and the keys.
-        account: the id of the account.
-        pointer: the pointer, of custody ``agent``, with the present incarnation.
-        keys: the keys of this incarnation.
-        key: has the secret of the new generation; if a rotation was begun before, of the generation of that rotation.
+    The ``pointer`` is of custody ``agent``, and ``keys`` are those of its incarnation. ``key`` has the secret of the new
+    generation; if a rotation was begun before, of the generation of that rotation.
 
     Raises:
         WrongNamespaceKey: a rotation was begun with another secret.
         NamespaceClosed: the namespace was erased, or another relayer has rotated its keys.
         CorruptNamespace, UpgradeRequired: the log cannot be read; nothing was closed.
-        StoreError: the store did not respond; the next run continues.
     """
     log = NamespaceLog(ports, account, pointer)
     try:
@@ -90,12 +84,12 @@ async def rotate(
         new = await settle_successor(ports, account, pointer, key.secret, keys.macs)
         if not log.state.closed:
             await log.append([Close(Origin(author=b"", nonce=pointer.next))])
-        copy = _Copy(ports, account, log.replica, pointer, _Resealer(keys, new, ports.randomness))
+        copy = _Copy(ports, account, log.replica, pointer, _resealing(keys, new, ports.randomness))
         await complete_successor(ports, account, pointer, await copy.run())
         state = log.state
     finally:
         await log.close(0)
-    report = former_report(account, pointer, ports.clock.now_ms())
+    report = namespace_report(account, pointer, ports.clock.now_ms(), ErasureKind.FORMER)
     seen = await ErasureReports(ports).begin(report)
     now = await succeed(ports, account, pointer.name, pointer.incarnation)
     if now is None or now.incarnation != pointer.next:
@@ -103,46 +97,35 @@ async def rotate(
     return Rotated(now, state.position.seq, len(state.records), seen)
 
 
-class _Resealer:
-    """Seals bodies that were sealed under some keys again under others."""
+def _resealing(old: NamespaceKeys, new: NamespaceKeys, randomness: Randomness) -> Resealing:
+    """Return functions that seal again what was sealed; a damaged body that no key opens stays what it is."""
 
-    def __init__(self, old: NamespaceKeys, new: NamespaceKeys, randomness: Randomness) -> None:
-        self._old = old
-        self._new = new
-        self._randomness = randomness
-
-    def record(self, name: bytes, sealed: bytes) -> bytes:
+    def record(name: bytes, sealed: bytes) -> bytes:
         try:
-            plain = self._old.unseal_record(name, sealed)
-        except UnsealError:
-            return sealed  # a damaged body that no key opens stays what it is
-        return self._new.seal_record(name, plain, salt=self._randomness.bytes(SALT_SIZE))
-
-    def vector(self, name: bytes, which: str, sealed: bytes) -> bytes:
-        try:
-            plain = self._old.unseal_vector(name, which, sealed)
+            plain = old.unseal_record(name, sealed)
         except UnsealError:
             return sealed
-        return self._new.seal_vector(name, which, plain, salt=self._randomness.bytes(SALT_SIZE))
+        return new.seal_record(name, plain, salt=randomness.bytes(SALT_SIZE))
 
-    def content_mac(self, mac: bytes) -> bytes:
-        return self._new.renew_content_mac(mac)
+    def vector(name: bytes, which: str, sealed: bytes) -> bytes:
+        try:
+            plain = old.unseal_vector(name, which, sealed)
+        except UnsealError:
+            return sealed
+        return new.seal_vector(name, which, plain, salt=randomness.bytes(SALT_SIZE))
 
-    def idempotency_mac(self, mac: bytes) -> bytes:
-        return self._new.renew_idempotency_mac(mac)
+    return Resealing(record, vector, new.renew_content_mac, new.renew_idempotency_mac)
 
 
 class _Copy:
-    """Copies the closed log that a replica follows into the incarnation that follows it."""
-
     def __init__(
-        self, ports: LogPorts, account: str, replica: Replica, pointer: Pointer, resealer: _Resealer
+        self, ports: LogPorts, account: str, replica: Replica, pointer: Pointer, resealing: Resealing
     ) -> None:
         self._replica = replica
         self._compactor = Compactor(ports, replica, _ALL_AT_ONCE)
         self._target = Segments(ports, account, pointer.next)
         self._first = genesis(pointer.next)
-        self._resealer = resealer
+        self._resealing = resealing
 
     async def run(self) -> Manifest:
         """Upload all segments and return the manifest that names them; raises `StoreError`."""
@@ -189,7 +172,7 @@ class _Copy:
             for raw in entry.operations:
                 if isinstance(decode_operation(raw), Close):
                     continue
-                operations.append(reseal(reduce(raw, entry.seq, state), self._resealer))
+                operations.append(reseal(reduce(raw, entry.seq, state), self._resealing))
                 budget -= len(raw)
                 if budget <= 0:
                     await asyncio.sleep(0)

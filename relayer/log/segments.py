@@ -18,11 +18,11 @@ import msgspec
 
 from relayer.domain.bodies import Section, put_back, take_out
 from relayer.domain.namespace import SegmentRow
-from relayer.domain.operations import UNDECODABLE, Entry
-from relayer.errors import CorruptNamespace, StoreThrottled, UpgradeRequired
-from relayer.lib.work import AT_ONCE, together
-from relayer.log.objects import LinkedEntry, LogPorts, ObjectLocation, ObjectSealer, ReadAhead
-from relayer.ports import Absent, Created, Throttled, Unchanged
+from relayer.domain.operations import Entry, decode_versioned, encode_stored
+from relayer.errors import CorruptNamespace, StoreThrottled
+from relayer.lib.work import AT_ONCE
+from relayer.log.objects import LinkedEntry, LogPorts, ObjectLocation, ObjectSealer, PartSealer, ReadAhead
+from relayer.ports import Absent, Created, Throttled
 from relayer.wire import codec as ulid
 from relayer.wire.sealing import ObjectType
 
@@ -59,34 +59,13 @@ class Page(msgspec.Struct, frozen=True, array_like=True):
     rows: tuple[PageRow, ...]
 
 
-class _PageFormat(msgspec.Struct, frozen=True, array_like=True):
-    format: int
-
-
-_ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Page)
-_HEAD = msgspec.msgpack.Decoder(_PageFormat)
-
-
-def encode_page(page: Page) -> bytes:
-    """Encode a page."""
-    return _ENCODER.encode(page)
 
 
 def decode_page(data: bytes) -> Page:
-    """Decode a page.
-
-    Raises:
-        UpgradeRequired: the page has a format that this version does not know (I12).
-        CorruptNamespace: the bytes are not a page.
-    """
-    try:
-        known = _HEAD.decode(data).format
-        if known == PAGE_FORMAT:
-            return _DECODER.decode(data)
-    except UNDECODABLE as error:
-        raise CorruptNamespace("a segment holds something else than its directory") from error
-    raise UpgradeRequired(f"a segment has format {known}; this relayer knows {PAGE_FORMAT}")
+    """Decode a page; raises as `relayer.domain.operations.decode_versioned`."""
+    corrupt = "a segment holds something else than its directory"
+    return decode_versioned(data, _DECODER, PAGE_FORMAT, having="a segment has format", corrupt=corrupt)
 
 
 _MAGIC = b"MRS1"
@@ -97,26 +76,9 @@ PAGE_BYTES = 64 * 1024
 _ROW_FRAME = 64
 
 
-class PackPlace:
-    """The sealer of the pages of the segment with this key; ``key`` is without the store's prefix."""
-
-    def __init__(self, sealer: ObjectSealer, account: str, incarnation: bytes, key: str) -> None:
-        self._sealer = sealer
-        self._account = account
-        self._incarnation = incarnation
-        self.key = key
-
-    def _place(self, number: int, count: int) -> ObjectLocation:
-        page = f"{self.key}/{number}/{count}"
-        return ObjectLocation(ObjectType.SEGMENT_DIRECTORY, self._account, self._incarnation, page)
-
-    def seal(self, page: Page, number: int, count: int) -> bytes:
-        """Seal page ``number`` of ``count``, counted from 0."""
-        return self._sealer.seal(self._place(number, count), encode_page(page))
-
-    def open(self, sealed: bytes, number: int, count: int) -> Page:
-        """Unseal page ``number`` of ``count``; raises `CorruptNamespace` and `UpgradeRequired`."""
-        return decode_page(self._sealer.unseal(self._place(number, count), sealed))
+def pack_place(sealer: ObjectSealer, account: str, incarnation: bytes, key: str) -> PartSealer:
+    """Return the sealer of the pages of the segment with this key, each by its number from 0 and the number of pages."""
+    return PartSealer(sealer, ObjectLocation(ObjectType.SEGMENT_DIRECTORY, account, incarnation, key))
 
 
 class PackBuilder:
@@ -172,44 +134,34 @@ class PackBuilder:
             self._pages.append(Page(PAGE_FORMAT, self._previous, self._texts_at, self._vectors_at, rows))
             self._rows.clear()
 
-    def finish(self, place: PackPlace) -> bytes:
+    def finish(self, place: PartSealer) -> bytes:
         """Return the segment's bytes."""
         self._end_page()
         directory = bytearray()
         for number, page in enumerate(self._pages):
-            sealed = place.seal(page, number, len(self._pages))
+            sealed = place.seal(f"{number}/{len(self._pages)}", encode_stored(page))
             directory += _LENGTH.pack(len(sealed)) + sealed
         header = _HEADER.pack(_MAGIC, len(directory), len(self._texts), len(self._vectors))
         return b"".join((header, directory, self._texts, self._vectors))
 
 
-def open_pack(data: bytes, place: PackPlace) -> Iterator[LinkedEntry]:
+def open_pack(data: bytes, place: PartSealer) -> Iterator[LinkedEntry]:
     """Yield the entries of a segment in order, each as it was stored, except for bodies that were left out.
 
-    A page is unsealed when the iteration reaches its first entry.
-
-    Raises:
-        CorruptNamespace: the bytes are not a segment, or not the segment with this key.
-        UpgradeRequired: its format is unknown (I12).
+    A page is unsealed when the iteration reaches its first entry. Raises `CorruptNamespace`: the bytes are not a segment, or
+    not the segment with this key.
     """
     pages, texts, vectors = _parts(memoryview(data))
     for number, sealed in enumerate(pages):
-        page = place.open(bytes(sealed), number, len(pages))
-        reader = _PageReader(page, texts, vectors)
-        previous = page.previous
-        for row in page.rows:
-            yield LinkedEntry(reader.entry(row, previous), row.digest)
-            previous = row.digest
+        page = decode_page(place.unseal(f"{number}/{len(pages)}", sealed))
+        yield from _PageReader(page, texts, vectors).entries()
 
 
-def salvage_pack(data: bytes, size: int, place: PackPlace) -> Iterator[LinkedEntry]:
+def salvage_pack(data: bytes, size: int, place: PartSealer) -> Iterator[LinkedEntry]:
     """Yield the entries of every page that can still be unsealed in a damaged segment, in order.
 
-    Args:
-        data: the remaining bytes of the segment.
-        size: the number of bytes that it had. What was cut off is replaced with zeros, so bodies may be damaged; that is
-            detected when they are unsealed.
-        place: unseals the pages of this segment.
+    What was cut off of the ``size`` bytes that it had is replaced with zeros, so bodies may be damaged; that is detected when
+    they are unsealed.
     """
     try:
         pages, texts, vectors = _parts(memoryview(data[:size].ljust(size, b"\0")))
@@ -217,11 +169,8 @@ def salvage_pack(data: bytes, size: int, place: PackPlace) -> Iterator[LinkedEnt
         return
     for number, sealed in enumerate(pages):
         try:
-            page = place.open(bytes(sealed), number, len(pages))
-            reader, previous = _PageReader(page, texts, vectors), page.previous
-            for row in page.rows:
-                yield LinkedEntry(reader.entry(row, previous), row.digest)
-                previous = row.digest
+            page = decode_page(place.unseal(f"{number}/{len(pages)}", sealed))
+            yield from _PageReader(page, texts, vectors).entries()
         except CorruptNamespace:
             continue  # only this page's entries are lost
 
@@ -257,10 +206,17 @@ class _PageReader:
     """A reader that puts the bodies of one page's entries back into their operations."""
 
     def __init__(self, page: Page, texts: memoryview, vectors: memoryview) -> None:
+        self._page = page
         self._sections = {Section.TEXTS: texts, Section.VECTORS: vectors}
         self._at = {Section.TEXTS: page.texts_at, Section.VECTORS: page.vectors_at}
 
-    def entry(self, row: PageRow, previous: bytes) -> Entry:
+    def entries(self) -> Iterator[LinkedEntry]:
+        previous = self._page.previous
+        for row in self._page.rows:
+            yield LinkedEntry(self._entry(row, previous), row.digest)
+            previous = row.digest
+
+    def _entry(self, row: PageRow, previous: bytes) -> Entry:
         """Return the page's next entry, with empty ``batch`` and ``writer``, because segments do not keep these."""
         lengths = iter(row.bodies)
 
@@ -296,7 +252,7 @@ class Segment:
 
     row: SegmentRow
     data: bytes = field(repr=False)
-    _place: PackPlace
+    _place: PartSealer
 
     def entries(self) -> Iterator[LinkedEntry]:
         """Yield its entries in order; raises as `open_pack`."""
@@ -322,21 +278,15 @@ class Segments:
         self._account = account
         self._incarnation = incarnation
 
-    async def read_all(self, rows: list[SegmentRow]) -> list[Segment | None]:
-        """Read segments concurrently; None for one that is absent. Raises as `read`."""
-        return await together([self.read(row) for row in rows])
-
     async def read(self, row: SegmentRow) -> Segment | None:
         """Read a segment; None if it is absent, which means that the manifest has changed since.
 
         Raises:
             CorruptNamespace: the bytes in the store do not have the digest that the manifest names.
-            StoreError: the store did not respond.
         """
         key = self._ports.layout.store_key(row.key)
         for _ in range(2):  # a response may have been truncated, so a failed read is retried once
             outcome = await self._ahead.get(key)
-            assert not isinstance(outcome, Unchanged), "no etag was given"
             if isinstance(outcome, Absent):
                 return None
             if await _digest(outcome.data) == row.digest:
@@ -376,15 +326,12 @@ class Segments:
 
         Raises:
             CorruptNamespace: the object cannot be read as the segment with this key.
-            UpgradeRequired: its format is unknown (I12).
-            StoreError: the store did not respond.
         """
-        outcome = await self._ports.store.get(self._ports.layout.store_key(key))
-        assert not isinstance(outcome, Unchanged), "no etag was given"
-        return None if isinstance(outcome, Absent) else list(open_pack(outcome.data, self._place(key)))
+        found = await self._ports.get(key)
+        return None if found is None else list(open_pack(found.data, self._place(key)))
 
-    def _place(self, key: str) -> PackPlace:
-        return PackPlace(self._sealer, self._account, self._incarnation, key)
+    def _place(self, key: str) -> PartSealer:
+        return pack_place(self._sealer, self._account, self._incarnation, key)
 
 
 def windows(rows: list[SegmentRow]) -> Iterator[list[SegmentRow]]:

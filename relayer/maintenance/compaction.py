@@ -134,11 +134,9 @@ class LogMaintenance:
         self.counts["slots"] += collection.slots
         self.counts["objects"] += collection.objects
         log.collect_at = self._ports.clock.monotonic() + self._pause()
-        if collection.stage is CollectionStage.NOTHING and not self._is_open(incarnation):
+        is_open = any(opened.incarnation == incarnation for opened in self._namespaces.all())
+        if collection.stage is CollectionStage.NOTHING and not is_open:
             del self._logs[incarnation]
-
-    def _is_open(self, incarnation: bytes) -> bool:
-        return any(opened.incarnation == incarnation for opened in self._namespaces.all())
 
     def _pause(self) -> float:
         """Return the seconds until the next step of a log's collection: a collection that starts now may then be finished."""

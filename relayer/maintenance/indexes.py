@@ -104,7 +104,8 @@ class IndexMaintenance:
 
     def _opened_with(self, opened: OpenNamespace) -> _Known:
         """Return the index that a namespace was opened from; others may have written a newer one since."""
-        seq, now = opened.own_index, self._ctx.clock.monotonic()
+        seq = opened.from_index if opened.former is None else 0
+        now = self._ctx.clock.monotonic()
         known = self._known[opened] = _Known(seq, opened.records_up_to(seq), opened.position, now)
         return known
 

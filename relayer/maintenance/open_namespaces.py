@@ -19,20 +19,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
+from relayer.domain import operations as ops
 from relayer.domain.erasures import Erasure
-from relayer.domain.operations import (
-    EMBED,
-    EXTRACT,
-    SUMMARISE,
-    Forget,
-    JobAccepted,
-    JobFinished,
-    OperationResult,
-    Origin,
-    Record,
-    Refusal,
-    VectorSet,
-)
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.jobs.tasks import input_of, promise_summary, seal_input
 from relayer.lib.scheduler import OnError, Periodic
@@ -54,15 +42,13 @@ _Place = tuple[str, str]
 async def reextract(ctx: Context, opened: OpenNamespace) -> None:
     """Create jobs that extract facts again from the records left by erasures, and summarise their sessions again.
 
-    Does so only for the kinds of jobs for which this relayer has a model.
-
-    Raises:
-        RelayerError: the log cannot be written; calling this again continues.
+    Does so only for the kinds of jobs for which this relayer has a model. Raises `RelayerError`: the log cannot be written;
+    calling this again continues.
     """
     if ctx.facts is None:
         return
     for erasure in [known for known in opened.erasures() if known.rest]:
-        promises: list[JobAccepted] = []
+        promises: list[ops.JobAccepted] = []
         if ctx.facts.extracts:
             promises += [
                 _promise(ctx, opened, job, records)
@@ -76,28 +62,28 @@ async def reextract(ctx: Context, opened: OpenNamespace) -> None:
                 ctx.facts.queue.accepted(outcome.subject)
 
 
-def _summaries(ctx: Context, opened: OpenNamespace, erasure: Erasure) -> list[JobAccepted]:
+def _summaries(ctx: Context, opened: OpenNamespace, erasure: Erasure) -> list[ops.JobAccepted]:
     """Return jobs for the summaries that were erased along with a source, or cancelled because of that erasure."""
     gone = {*erasure.records, *erasure.derived}
-    promises: list[JobAccepted] = []
-    for job in [known for known in opened.jobs() if known.work == SUMMARISE]:
+    promises: list[ops.JobAccepted] = []
+    for job in [known for known in opened.jobs() if known.work == ops.SUMMARISE]:
         made = not gone.isdisjoint(job.results)
-        cancelled = job.reason == Refusal.SOURCE_ERASED.value and not gone.isdisjoint(job.records)
+        cancelled = job.reason == ops.Refusal.SOURCE_ERASED.value and not gone.isdisjoint(job.records)
         again = hashlib.sha256(lp("memrelay/v1/summarise-again", erasure.erasure, job.job)).digest()[
             :_ID_SIZE
         ]
         if opened.job(again) is not None or not (made or cancelled):
             continue
         left = [memory.record for one in job.records if (memory := opened.memory(one)) is not None]
-        promise = promise_summary(ctx, opened, Origin(author=b"", nonce=again), again, left)
+        promise = promise_summary(ctx, opened, ops.Origin(author=b"", nonce=again), again, left)
         if promise is not None:
             promises.append(promise)
     return promises
 
 
-def _conversations(opened: OpenNamespace, rest: Iterable[bytes]) -> dict[_Place, list[Record]]:
+def _conversations(opened: OpenNamespace, rest: Iterable[bytes]) -> dict[_Place, list[ops.Record]]:
     """Return the remaining records by audience and session, because facts of one audience must not reach another."""
-    found: dict[_Place, list[Record]] = defaultdict(list)
+    found: dict[_Place, list[ops.Record]] = defaultdict(list)
     for one in rest:
         record = opened.record(one)
         # Records that a gateway marked as suspect are never sent to a model.
@@ -110,12 +96,14 @@ def _job(erasure: Erasure, place: _Place) -> bytes:
     return hashlib.sha256(lp("memrelay/v1/read-again", erasure.erasure, *place)).digest()[:_ID_SIZE]
 
 
-def _promise(ctx: Context, opened: OpenNamespace, job: bytes, records: Sequence[Record]) -> JobAccepted:
-    origin = Origin(author=b"", nonce=job)
-    return JobAccepted(
+def _promise(
+    ctx: Context, opened: OpenNamespace, job: bytes, records: Sequence[ops.Record]
+) -> ops.JobAccepted:
+    origin = ops.Origin(author=b"", nonce=job)
+    return ops.JobAccepted(
         origin,
         job,
-        EXTRACT,
+        ops.EXTRACT,
         tuple(record.id for record in records),
         seal_input(ctx, opened, job, input_of(records)),
     )
@@ -181,28 +169,30 @@ async def embed_missing(ctx: Context, opened: OpenNamespace) -> None:
         EmbedderUnavailable, QueueFull: to be retried in the next round.
         RelayerError: the log cannot be written.
     """
-    for job in [job for job in opened.jobs() if job.state == "pending" and job.work == EMBED]:
+    for job in [job for job in opened.jobs() if job.state == "pending" and job.work == ops.EMBED]:
         wanted = [record for record in job.records if record in opened.lacking]
-        await opened.append([JobFinished(job.job, vectors=await _vector_sets(ctx, opened, wanted))])
+        await opened.append([ops.JobFinished(job.job, vectors=await _vector_sets(ctx, opened, wanted))])
     records = list(opened.lacking)
     start = int.from_bytes(ctx.randomness.bytes(8), "big") % max(1, len(records) - _BATCH + 1)
     missing = records[start : start + _BATCH]
     sets = await _vector_sets(ctx, opened, missing, whole=True) if missing else ()
     if sets:
         job_id = new_id(ctx)
-        promise = JobAccepted(Origin(b"", job_id), job_id, EMBED, tuple(item.record for item in sets))
-        await opened.append([promise, JobFinished(job_id, vectors=sets)])
+        promise = ops.JobAccepted(
+            ops.Origin(b"", job_id), job_id, ops.EMBED, tuple(item.record for item in sets)
+        )
+        await opened.append([promise, ops.JobFinished(job_id, vectors=sets)])
     await opened.wait_indexed()
 
 
 async def _vector_sets(
     ctx: Context, opened: OpenNamespace, records: Sequence[bytes], *, whole: bool = False
-) -> tuple[VectorSet, ...]:
+) -> tuple[ops.VectorSet, ...]:
     """Embed and seal records; with ``whole``, also the passages of long ones, and then fewer records in one call."""
     vectors = await _vectors(ctx, opened, records, whole=whole)
     ctx.namespaces.embedded += len(vectors)
     return tuple(
-        VectorSet(
+        ops.VectorSet(
             one,
             seal_vector(ctx, opened, one, "own", encode_meaning(own)),
             seal_vector(ctx, opened, one, "context", None if context is None else encode_vector(context)),
@@ -232,7 +222,8 @@ async def _vectors(
         ]
         computed = await embed_with_contexts(ctx.embedder.embed, texts)
         for record, (own, context) in zip(records, computed, strict=True):
-            parts = _parts(record) if whole else []
+            # A record's own vector is that of its first passage.
+            parts = list(passages(record.text, MOST_VECTORS))[1:] if whole and is_long(record.text) else []
             embedded += len(parts)
             if vectors and embedded > MOST_VECTORS:
                 # A log entry is applied in one step of the event loop, so it must not contain more vectors.
@@ -242,13 +233,8 @@ async def _vectors(
     return vectors
 
 
-def _parts(record: Record) -> list[tuple[int, int]]:
-    """Return start and end of the passages of a long record, without the first: the record's own vector is that of the first."""
-    return list(passages(record.text, MOST_VECTORS))[1:] if is_long(record.text) else []
-
-
 async def _further(
-    ctx: Context, record: Record, parts: Sequence[tuple[int, int]]
+    ctx: Context, record: ops.Record, parts: Sequence[tuple[int, int]]
 ) -> tuple[tuple[int, Vector], ...]:
     found: list[tuple[int, Vector]] = []
     for at in range(0, len(parts), _PASSAGES_AT_ONCE):
@@ -284,11 +270,11 @@ async def forget_inactive(ctx: Context, opened: OpenNamespace, days: int) -> int
     if not found:
         return 0
     outcomes = await opened.append(found[:MAX_DELETED])
-    return sum(outcome.result is OperationResult.FORGOTTEN for outcome in outcomes)
+    return sum(outcome.result is ops.OperationResult.FORGOTTEN for outcome in outcomes)
 
 
-def _forget(memory: OpenedMemory) -> Forget:
+def _forget(memory: OpenedMemory) -> ops.Forget:
     # The operation has no author, and its nonce is the same on every relayer, so that it is applied once for each time that
     # the memory became inactive.
     asked = b"inactive" + memory.id + memory.active_at.to_bytes(8, signed=True)
-    return Forget(Origin(author=b"", nonce=hashlib.sha256(asked).digest()[:16]), memory.id)
+    return ops.Forget(ops.Origin(author=b"", nonce=hashlib.sha256(asked).digest()[:16]), memory.id)

@@ -49,6 +49,7 @@ _ROTATION_SECONDS = 5.0
 _LOOK_SECONDS = 0.1
 
 T = TypeVar("T")
+Opened = TypeVar("Opened")
 _Key = tuple[str, str]
 Making: TypeAlias = Callable[[Access], Awaitable[None]]
 # Everything that an opening depends on: namespace, secret, custody, generation, and whether it may be created.
@@ -61,7 +62,6 @@ class CacheLimits:
 
     Attributes:
         bytes: memory of all open namespaces, as `OpenNamespace.nbytes` counts it.
-        namespaces: number of open namespaces.
     """
 
     bytes: int = 512 * _MIB
@@ -142,10 +142,8 @@ class OpenNamespaces:
     async def calibrate(self, embedder: Embedder) -> None:
         """Complete the calibration of a model with the probes by which each namespace measures its own baseline.
 
-        Does nothing if that has been done.
-
-        Raises:
-            EmbedderUnavailable, QueueFull: the model cannot be used now; the shipped prior remains the only baseline.
+        Does nothing if that has been done. Raises `EmbedderUnavailable` or `QueueFull`: the model cannot be used now; the
+        shipped prior remains the only baseline.
         """
         async with self._calibrating:
             former = self.former
@@ -174,7 +172,7 @@ class OpenNamespaces:
             QueueFull: too many namespaces are in use at the same time.
             RelayerError: the log could not be read.
         """
-        return _Use(self, access, deadline, create=create)
+        return _Use(self, access, deadline, create=create, must_exist=True)
 
     def use_if_exists(
         self, access: Access, deadline: Deadline, *, patience: float | None = None
@@ -184,17 +182,12 @@ class OpenNamespaces:
         If opening takes more than ``patience`` seconds, the namespace is yielded while it still lags, see
         `OpenNamespace.lags`.
         """
-        return _UseIfExists(self, access, deadline, create=False, patience=patience)
+        return _Use(self, access, deadline, patience=patience)
 
     async def make_account(self, access: Access) -> None:
         """Create the account of a request if it does not exist, before anything is stored for it."""
         if self._making is not None:
             await self._making(access)
-
-    def begin_use(self, opened: OpenNamespace) -> None:
-        """Protect a namespace from eviction until the matching `end_use`."""
-        opened.users += 1
-        opened.reserved = False
 
     def end_use(self, opened: OpenNamespace) -> None:
         """End one use of a namespace, and compute its size again when that is needed next."""
@@ -243,15 +236,10 @@ class OpenNamespaces:
                 await self._drop((account, name), opened)
 
     async def rotate(self, access: Access, work: Callable[[], Coroutine[object, object, T]]) -> T:
-        """Rotate the keys of a namespace, then close it. Cancelling the caller does not stop the rotation.
+        """Rotate the keys of a namespace by ``work`` and return its result, then close the namespace.
 
-        Args:
-            access: the account and the namespace.
-            work: rotates the keys. If a rotation of the namespace runs already, it is not called, and its
-                caller gets the result of the running rotation.
-
-        Returns:
-            The result of ``work``; its exceptions are raised.
+        Cancelling the caller does not stop the rotation. If a rotation of the namespace runs already, ``work`` is not called,
+        and the result is that of the running rotation. Exceptions of it are raised.
         """
         key = (access.account, access.namespace)
         task = self._rotations.get(key)
@@ -304,7 +292,7 @@ class OpenNamespaces:
     ) -> OpenNamespace | None:
         """Return a namespace, or None if it does not exist; raises as `use`.
 
-        The caller must call `begin_use` without awaiting in between, so that it cannot be evicted before that.
+        The caller must count itself among its users without awaiting in between, so that it cannot be evicted before that.
         """
         key = (access.account, access.namespace)
         if key in self._rotations:
@@ -428,6 +416,7 @@ class OpenNamespaces:
     ) -> creation.OpenedNamespace | None:
         models = [known.model for known in (self.newest, self.former) if known is not None]
         on_manifest = partial(begin_reads, ahead, self._ports.layout, models)
+        found: creation.OpenedNamespace | None
         if create:
             await self.make_account(access)
             new = creation.NewNamespace(access.account, access.namespace, access.custody, access.generation)
@@ -443,12 +432,11 @@ class OpenNamespaces:
             if pointer is None:
                 return None
             _check_pointer(pointer, access)
-            existing = await creation.open_existing(
+            found = await creation.open_existing(
                 self._ports, pointer, access.account, access.secret, on_manifest
             )
-            if existing is None:
-                return None
-            found = existing
+        if found is None:
+            return None
         _check_pointer(found.pointer, access)
         return found
 
@@ -481,13 +469,13 @@ class OpenNamespaces:
             await opened.close()
 
 
-class _Used:
-    """The base of the context managers of `OpenNamespaces`.
+class _Use(AbstractAsyncContextManager[Opened]):
+    """One use of a namespace; ``must_exist`` says that none is an error.
 
-    They are classes because every request uses one, and a generator-based one would take twice as long.
+    It is a class because every request uses one, and a generator-based context manager would take twice as long.
     """
 
-    __slots__ = ("_access", "_create", "_deadline", "_opened", "_patience", "_spaces")
+    __slots__ = ("_access", "_create", "_deadline", "_must_exist", "_opened", "_patience", "_spaces")
 
     def __init__(
         self,
@@ -495,17 +483,19 @@ class _Used:
         access: Access,
         deadline: Deadline,
         *,
-        create: bool,
+        create: bool = False,
+        must_exist: bool = False,
         patience: float | None = None,
     ) -> None:
         self._spaces = spaces
         self._access = access
         self._deadline = deadline
         self._create = create
+        self._must_exist = must_exist
         self._patience = patience
         self._opened: OpenNamespace | None = None
 
-    async def _begin(self) -> OpenNamespace | None:
+    async def __aenter__(self) -> Opened:
         try:
             opened = await self._spaces.obtain(
                 self._access, self._deadline, create=self._create, patience=self._patience
@@ -514,32 +504,18 @@ class _Used:
             await self._spaces.explain(self._access, self._deadline)
             raise
         if opened is not None:
-            self._spaces.begin_use(opened)
+            opened.users += 1
+            opened.reserved = False
             self._opened = opened
-        return opened
+        elif self._must_exist:
+            raise NamespaceClosed("the namespace is being made or erased; try again")
+        return cast("Opened", opened)
 
     async def __aexit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         if self._opened is not None:
             self._spaces.end_use(self._opened)
             if isinstance(error, NamespaceClosed):
                 await self._spaces.explain(self._access, self._deadline)
-
-
-class _UseIfExists(_Used, AbstractAsyncContextManager[OpenNamespace | None]):
-    __slots__ = ()
-
-    async def __aenter__(self) -> OpenNamespace | None:
-        return await self._begin()
-
-
-class _Use(_Used, AbstractAsyncContextManager[OpenNamespace]):
-    __slots__ = ()
-
-    async def __aenter__(self) -> OpenNamespace:
-        opened = await self._begin()
-        if opened is None:
-            raise NamespaceClosed("the namespace is being made or erased; try again")
-        return opened
 
 
 def _check_pointer(pointer: Pointer, access: Access) -> None:

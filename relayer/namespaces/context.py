@@ -45,7 +45,6 @@ class ChatWork:
     """A language model that answers questions about memories.
 
     Attributes:
-        model: the model.
         budget: its calls and tokens by account.
         seconds: the timeout of one call.
         fallback: the model that is called while the first one is unavailable; None for no such model.
@@ -62,8 +61,6 @@ class FactWork:
     """The language model that extracts facts from captures, and its jobs.
 
     Attributes:
-        extractor: extracts facts from turns.
-        queue: the queue of the jobs.
         budget: the calls and tokens of the model by account.
         seconds: the timeout of one call of the model.
         extracts: whether facts are extracted at all.
@@ -83,10 +80,7 @@ class Context:
     """The dependencies of use cases; one for each relayer process, created by `relayer.bootstrap`.
 
     Attributes:
-        ports: the store, the clock, randomness and keys.
         embedder: the embedder of the model of which every memory is to have a vector.
-        extractor: extracts statements from captures without a language model.
-        namespaces: the open namespaces.
         facts: the language model for captures; None if there is none.
         chat: the language model for questions; None if there is none.
         redacts: whether secrets are removed from texts before they are stored.
@@ -97,7 +91,6 @@ class Context:
         cross: reads a prompt together with the memories that it would get; None for an embedder without such a reader.
         texts: runs CPU-bound work on texts outside of the event loop.
         polls: limits the requests that wait for an event.
-        erasures: the erasures that this process is carrying out.
         lent: the queue of pending jobs that wait for a gateway's model.
         recalls: number of recalls by outcome: with memories (``answered``), without (``empty``), or by terms alone or from
             a part of the memories (``degraded``).
@@ -164,6 +157,11 @@ def no_such_memory() -> Refused:
     return Refused("not_found", "no such memory in this namespace")
 
 
+def no_such_job() -> Refused:
+    """Return the refusal for all ids of jobs that are unknown or malformed."""
+    return Refused("not_found", "no such job in this namespace")
+
+
 def nonce_reused() -> Refused:
     """Return the refusal for a signature whose nonce was already used with another operation."""
     return Refused("nonce_reused", "this signature's nonce belongs to another operation: sign again")
@@ -181,6 +179,14 @@ def evaluated(access: Access) -> Forget:
     return Forget(access.origin(), b"")
 
 
+def parse_id(text: str, refusal: Refused) -> bytes:
+    """Return the bytes of an id; raises ``refusal`` if it is malformed."""
+    try:
+        return ulid.parse(text)
+    except Malformed as error:
+        raise refusal from error
+
+
 @asynccontextmanager
 async def look_up(
     ctx: Context, access: Access, memory_id: str, deadline: Deadline
@@ -191,10 +197,7 @@ async def look_up(
         Refused: ``not_found``: the id is malformed, or the namespace does not exist.
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
     """
-    try:
-        wanted = ulid.parse(memory_id)
-    except Malformed as error:
-        raise no_such_memory() from error
+    wanted = parse_id(memory_id, no_such_memory())
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             raise no_such_memory()

@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from cachetools import LRUCache
+from msgspec import structs
 
 from relayer.domain.operations import Erase, Origin
 from relayer.errors import NamespaceClosed, RelayerError
@@ -44,12 +45,9 @@ class _Due:
 
 
 class Erasures:
-    """Carries out the erasures that this process knows of.
+    """Carries out the erasures that this process knows of; the replicas of open namespaces are used if there are any.
 
-    Args:
-        ports: the store.
-        namespaces: the open namespaces, whose replicas of the log are used if there are any.
-        grace_ms: how long after the deletion an erasure may be confirmed, by the store's time.
+    An erasure may be confirmed ``grace_ms`` after the deletion, by the store's time.
 
     Attributes:
         counts: numbers since the start: ``destroyed``, ``confirmed``, ``failures``.
@@ -156,8 +154,8 @@ class Erasures:
             whole = await self._reports.find(report.account, report.incarnation)
             if whole is None or whole.report.stage is not ErasureStage.CONFIRMED:
                 return seen
-            gone = await self._reports.close_with_namespace(seen)
-            return SeenReport(gone, seen.etag, seen.store_time)
+            over = structs.replace(report, stage=ErasureStage.CONFIRMED, confirmed_at=seen.store_time)
+            return SeenReport(await self._reports.conclude(over), seen.etag, seen.store_time)
 
     async def _replica_of(self, report: ErasureReport) -> Replica:
         """Return a replica of the log that contains the erasure: that of the open namespace, or else a new one."""
@@ -188,7 +186,6 @@ class Erasures:
         return MemoryEraser(self._ports, replica, collector.run, self._grace_ms)
 
     async def _tidy(self) -> None:
-        """Remove bodies that were written to open logs after the erasure of their records."""
         for opened in self._namespaces.all():
             late, incarnation = opened.last_late, opened.incarnation
             if late <= self._tidied.get(incarnation, 0) or opened.broken:

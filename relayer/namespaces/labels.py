@@ -83,7 +83,6 @@ class _Field:
         return code
 
     def equal_to(self, values: Iterable[Any]) -> Flags:
-        """Return whether each record has one of these values."""
         known = (self._known.get(_comparable(value)) for value in values)
         return self._with([code for code in known if code is not None])
 
@@ -134,12 +133,9 @@ class LabelColumns:
         return min((0 if one is None else len(one) for one in fields), default=0)
 
     def append(self, number: int, labels: Labels | None, fields: Iterable[str]) -> None:
-        """Add the labels of a record to fields that do not have them yet.
+        """Add the labels of a record to fields that do not have them yet; None if there is no record with this number.
 
-        Args:
-            number: the record's number; for each field, numbers are added in rising order without gaps.
-            labels: its labels; None if there is no record with this number.
-            fields: the names of the fields.
+        For each field, numbers are added in rising order without gaps.
         """
         if number == len(self._present):
             self._present.append(labels is not None)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import nullcontext, suppress
 from dataclasses import InitVar, dataclass, field
-from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -32,26 +31,21 @@ from relayer.domain.namespace import LogPosition, Manifest
 from relayer.domain.operations import (
     Close,
     Erase,
-    JobFinished,
     JobState,
     Operation,
     Outcome,
-    Put,
     Record,
     RecordState,
-    Supersede,
+    stored_in,
 )
 from relayer.domain.pinned import Pinned
 from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
-from relayer.lib.n_grams import PromptReading
 from relayer.lib.turns import Turns
 from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.log.compactor import Compaction, CompactionLimits
-from relayer.log.erasure.memories import report_of
-from relayer.log.erasure.reports import ErasureReport
 from relayer.log.namespace_log import Allowance, NamespaceLog
 from relayer.log.objects import LogPorts, ReadAhead
 from relayer.log.replica import Replica, StartingState
@@ -59,12 +53,10 @@ from relayer.namespaces.labels import fields_of, labels_of
 from relayer.namespaces.projection import CalibratedModel, Change, Mark, NamespaceView, PinnedView
 from relayer.namespaces.records import OpenedMemory, RenderedMemory, ReplacedSpan, Wish, ids_of
 from relayer.namespaces.stored import blocks_of, read_view, write_view
-from relayer.ports import Embedder, EmbeddingModel, QueryVectors
+from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.essentials import Essential, essential_of
-from relayer.search.index import QueryWords
+from relayer.search.index import MemoryIndex
 from relayer.search.key_mask import KeyMask
-from relayer.search.ranking import SearchResult
-from relayer.search.rows import Vector
 from relayer.search.terms import named_in, names_any
 from relayer.wire import schemas
 from relayer.wire.fields import Status
@@ -98,8 +90,6 @@ class WrittenIndex:
     Attributes:
         named: whether the manifest names it.
         seq: the last log entry that it covers.
-        records: number of records in it.
-        nbytes: its size in bytes.
     """
 
     named: bool
@@ -119,17 +109,14 @@ class OpenNamespace:
     All other modules read the content of a namespace through this class; log and view are details of it.
 
     Attributes:
-        secret: the namespace secret that it was opened with.
         key_not_after: the time until which its keys may be held, in ms since the epoch.
         reserved: whether it was opened for requests, none of which has used it yet.
-        users: number of requests that are using it.
         trusts_indexes: whether to start from a stored index if there is one.
         newest: the model of which every memory is to have a vector.
         former: the model that it is searched by until then; None if there is no such model.
         from_index: the last log entry of the stored index that it was opened from; 0 without one.
         ignored: number of stored indexes that existed and could not be used.
         allowance: called before operations are appended, to check the quota; None permits everything.
-        ahead: the read-ahead with which the log is opened.
     """
 
     ports: LogPorts
@@ -177,7 +164,7 @@ class OpenNamespace:
             ahead=ahead,
             allowance=self.allowance,
         )
-        self.log.subscribe(self._on_applied, self._on_reset)
+        self.log.replica.subscribe(self._on_applied, self._on_reset)
 
     def _new_view(self) -> NamespaceView:
         view = self._view_of(self.former or self.newest)
@@ -213,7 +200,7 @@ class OpenNamespace:
     @property
     def position(self) -> LogPosition:
         """The position in the log that has been applied."""
-        return self.log.position
+        return self.log.state.position
 
     @property
     def last_time(self) -> int:
@@ -223,13 +210,13 @@ class OpenNamespace:
     @property
     def broken(self) -> bool:
         """Return whether the namespace has to be opened again before requests can use it."""
-        return self._failure is not None or self.log.broken or self.log.state.closed
+        return self._failure is not None or self.log.replica.broken or self.log.state.closed
 
     @property
     def nbytes(self) -> int:
         """Return the approximate size in memory, in bytes."""
         kept = int(self._vectors.currsize) + len(self._essentials) * _ESSENTIAL_BYTES
-        return _EMPTY_BYTES + self.log.nbytes + self.view.nbytes + kept
+        return _EMPTY_BYTES + self.log.replica.nbytes + self.view.nbytes + kept
 
     # State in the log.
 
@@ -271,21 +258,18 @@ class OpenNamespace:
         """Return the erasure that deleted a record permanently; None if there is none."""
         return self.log.state.erasures.erasure_of(record)
 
-    def report_of(self, erasure: Erasure) -> ErasureReport:
-        """Return the initial report of an erasure."""
-        return report_of(self.account, self.name, self.log.replica, erasure.erasure)
-
     def seen_before(self, access: Access) -> dict[int, Outcome]:
         """Return the outcomes of this request's operations if it was received before, by index; call `refresh` first.
 
         A request whose operations depend on the content of the namespace is evaluated only once: when it is sent again,
         memories stored after the first response are not among those that its author meant.
         """
-        return self.log.state.outcomes_of(access.principal.author, access.principal.nonce)
+        return self.log.state.known.of_request(access.principal.author, access.principal.nonce)
 
     def of_the_same_text(self, record: bytes) -> tuple[bytes, ...]:
         """Return the records that have the same text as this one, including itself."""
-        return self.log.state.of_the_same_text(record)
+        state = self.log.state
+        return state.duplicates.of_text(state.records[record].content)
 
     def duplicate_of(self, key: bytes) -> RecordState | None:
         """Return the newest record of which a new one would be a duplicate; ``key`` is from `NamespaceKeys.likeness_mac`."""
@@ -326,12 +310,8 @@ class OpenNamespace:
     ) -> RenderedMemory:
         """Return a hit as rendered for a response. Live memories are cached until their state changes.
 
-        Args:
-            number: the key of the hit in the index.
-            show: renders a memory, given the time in ms at which its validity ends (None: it does not).
-
-        Raises:
-            CorruptNamespace: as `hit`.
+        ``show`` renders a memory, given the time in ms at which its validity ends (None: it does not). Raises
+        `CorruptNamespace`: as `hit`.
         """
         record = self.view.table.id_of(number)
         state = self.log.state.records[record]
@@ -408,11 +388,7 @@ class OpenNamespace:
         return record in self.view and (not kinds or self.view.table.is_of_kind(record, kinds))
 
     def is_turn(self, record: bytes) -> bool:
-        """Return whether an id is that of a conversation turn that was stored verbatim, and not of a memory.
-
-        Args:
-            record: the id, 16 bytes.
-        """
+        """Return whether an id is that of a conversation turn that was stored verbatim, and not of a memory."""
         return record in self.view.table.dialogues
 
     def last_of_session(self, session: str) -> bytes:
@@ -435,7 +411,7 @@ class OpenNamespace:
     @property
     def model(self) -> EmbeddingModel:
         """The model whose vectors are searched."""
-        return self.view.space.model
+        return self.view.space.by.model
 
     @property
     def converting(self) -> bool:
@@ -450,38 +426,11 @@ class OpenNamespace:
     @property
     def repeats_texts(self) -> bool:
         """Return whether several records may have the same text, because the audience or the speaker differs."""
-        return self.log.state.repeats_texts
+        return self.log.state.duplicates.repeats
 
-    def search(
-        self,
-        vector: Vector | None,
-        query: str | QueryWords | None,
-        count: int,
-        *,
-        allowed: KeyMask | None = None,
-        floor: float = 0.0,
-        past: bool = False,
-        topic: Vector | None = None,
-        reading: PromptReading | None = None,
-        prompt: QueryVectors | None = None,
-        scores: Mapping[int, float] | None = None,
-    ) -> SearchResult:
-        """Search live memories, or with ``past`` superseded and forgotten ones; call `wait_indexed` first.
-
-        The arguments are those of `MemoryIndex.search`.
-        """
-        index = self.view.past if past else self.view.index
-        return index.search(
-            vector,
-            query,
-            count,
-            allowed=allowed,
-            floor=floor,
-            topic=topic,
-            reading=reading,
-            prompt=prompt,
-            scores=scores,
-        )
+    def index(self, *, past: bool = False) -> MemoryIndex:
+        """Return the index of live memories, or of superseded and forgotten ones; call `wait_indexed` before a search."""
+        return self.view.past if past else self.view.index
 
     def places_in(self, query: str) -> list[str]:
         """Return the groups that a query mentions by a word of their name, such as ``harbour`` for ``slack:#harbour``.
@@ -498,13 +447,9 @@ class OpenNamespace:
     def wishes(
         self, audiences: Sequence[str], trusts: Sequence[str], now: int, prompt: str = ""
     ) -> list[Wish]:
-        """Return the live wishes not to be reminded, without those whose subject a prompt names.
+        """Return the live wishes not to be reminded, without those whose subject a prompt names; "" names nothing.
 
-        Args:
-            audiences: only wishes for these; empty for all.
-            trusts: only wishes of these; empty for all.
-            now: in ms since the epoch.
-            prompt: what the person asks or says; "" names nothing.
+        Only wishes for these audiences and of these trusts count, with empty filters all. ``now`` is in ms.
         """
         known = self.view.table.wishes(audiences, trusts, now)
         of_prompt = named_in(prompt)
@@ -516,10 +461,6 @@ class OpenNamespace:
         flags[[*keys]] = False
         return KeyMask(flags)
 
-    def speakers(self, query: str) -> list[str]:
-        """Return the names of speakers in a query, as written there."""
-        return self.view.index.speakers(query)
-
     def id_of_hit(self, number: int) -> bytes:
         """Return the record id of a hit."""
         return self.view.table.id_of(number)
@@ -527,10 +468,6 @@ class OpenNamespace:
     def state_of_hit(self, number: int) -> RecordState:
         """Return the state of a hit in the log, without decrypting the record."""
         return self.log.state.records[self.view.table.id_of(number)]
-
-    def vector_of_hit(self, number: int) -> Vector | None:
-        """Return the vector by which a live memory is found; None if it has none."""
-        return self.view.index.row(number)
 
     def allowed(self, request: RecallRequest, now: int) -> KeyMask | None:
         """Return the keys of the records that pass a recall's filters; None if all do. ``now`` is in ms."""
@@ -616,14 +553,9 @@ class OpenNamespace:
     def _forget_vectors(self) -> None:
         self._vectors = LRUCache(_VECTORS_BYTES, getsizeof=lambda rows: rows.nbytes + _VECTOR_BYTES)
 
-    @property
-    def null_is_due(self) -> bool:
-        """Return whether the baseline of relevance is outdated, because the content has changed; see `measure_baseline`."""
-        return self.view.index.null_is_due
-
     async def measure_baseline(self) -> None:
         """Bring the baseline of relevance up to date, the same on every replica; call `read` first."""
-        while self.null_is_due:
+        while self.view.index.null_is_due:
             async with self._measuring:
                 await self.view.index.measure_null()
             await self.wait_indexed()
@@ -659,7 +591,7 @@ class OpenNamespace:
     ) -> None:
         """Bring the log up to date as the consistency level requires, see `read`; the view may lag behind."""
         wanted = LogPosition(min_position.seq, bytes.fromhex(min_position.digest)) if min_position else None
-        await self.log.read(consistency, wanted, since)
+        await self.log.replica.read(consistency, wanted, since)
 
     @property
     def lags(self) -> bool:
@@ -677,12 +609,9 @@ class OpenNamespace:
         deadline: Deadline | None = None,
         plaintexts: Mapping[tuple[bytes, str, bytes], bytes] | None = None,
     ) -> list[Outcome]:
-        """Append operations as `NamespaceLog.append` does.
+        """Append operations as `NamespaceLog.append` does, before the deadline if there is one.
 
-        Args:
-            operations: what to append.
-            deadline: limits the time; None for no limit.
-            plaintexts: the plaintexts that the operations seal, by record, part and seal, so that the view need not decrypt them.
+        ``plaintexts`` are what the operations seal, by record, part and seal, so that the view need not decrypt them.
         """
         known = self.view.plaintexts
         known.update(plaintexts or {})
@@ -691,11 +620,16 @@ class OpenNamespace:
                 return await self.log.append(operations)
         finally:
             if plaintexts:
-                then = partial(_without, known, tuple(plaintexts))
+                seals = tuple(plaintexts)
+
+                def forget() -> None:
+                    for seal in seals:
+                        known.pop(seal, None)
+
                 if self._indexing is None:
-                    then()
+                    forget()
                 else:
-                    self._then.append(then)
+                    self._then.append(forget)
 
     async def wait_indexed(self) -> None:
         """Wait until the view has every operation that the log has applied.
@@ -776,11 +710,6 @@ class OpenNamespace:
         records = self.log.state.records
         return len(records) - sum(1 for _ in takewhile(lambda one: one.seq > seq, reversed(records.values())))
 
-    @property
-    def own_index(self) -> int:
-        """The last entry of the stored index for the newest model that it was opened from; 0 if it was opened without one."""
-        return self.from_index if self.former is None else 0
-
     async def indexed(self) -> int:
         """Return the last entry that the stored index for the newest model covers; 0 if there is no such index."""
         return await self.log.indexes.indexed(self.newest.model)
@@ -792,7 +721,7 @@ class OpenNamespace:
             RelayerError: it was not written, or it is unknown whether the manifest names it; both are harmless.
         """
         model, indexes = self.newest.model, self.log.indexes
-        if self.view.space.calibration.probes:
+        if self.view.space.by.calibration.probes:
             # A process that opens the index then need not measure the baseline before its first response.
             await self.measure_baseline()
         async with self._tending:
@@ -847,7 +776,7 @@ class OpenNamespace:
                 # A task that is cancelled before its first step does not run its `finally` clause.
                 self._end_indexing()
             # The log's subscribers are methods of this object. Without them only the users of the namespace refer to its keys.
-            self.log.unsubscribe()
+            self.log.replica.unsubscribe()
             self._restored = None
             self._behind.clear()
             # Wake callers of `changed`: there will be no more changes here.
@@ -943,17 +872,6 @@ class OpenNamespace:
         self._indexed.set()
 
 
-def _without(known: dict[tuple[bytes, str, bytes], bytes], seals: Iterable[tuple[bytes, str, bytes]]) -> None:
-    for seal in seals:
-        known.pop(seal, None)
-
-
 def _weight(item: Applied) -> int:
     """Return the indexing work of an operation, in bytes of its sealed text."""
-    match item.operation:
-        case Put(stored=stored) | Supersede(stored=stored):
-            return _MEMORY_BYTES + len(stored.sealed)
-        case JobFinished(stored=results):
-            return sum(_MEMORY_BYTES + len(stored.sealed) for stored in results)
-        case _:
-            return 0
+    return sum(_MEMORY_BYTES + len(stored.sealed) for stored in stored_in(item.operation))

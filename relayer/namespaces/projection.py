@@ -14,28 +14,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import takewhile
+from itertools import chain, takewhile
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from relayer.crypto import NamespaceKeys
-from relayer.domain.operations import (
-    Erase,
-    Forget,
-    JobFinished,
-    MalformedBody,
-    Operation,
-    OperationResult,
-    Outcome,
-    Put,
-    Record,
-    Restore,
-    Stored,
-    Supersede,
-    VectorSet,
-)
+from relayer.domain import operations as ops
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace
 from relayer.lib.turns import Turns
@@ -69,22 +55,11 @@ class EmbeddingSpace:
     """The vectors of one model in one namespace.
 
     Attributes:
-        by: the model and its calibration.
         lacking: ids of the memories without a vector of the model, in the order in which vectors are to be computed.
     """
 
     by: CalibratedModel
     lacking: dict[bytes, None] = field(default_factory=dict)
-
-    @property
-    def model(self) -> EmbeddingModel:
-        """The embedding model."""
-        return self.by.model
-
-    @property
-    def calibration(self) -> Calibration:
-        """The calibration that maps scores to relevance."""
-        return self.by.calibration
 
     def may_serve(self, memories: int) -> bool:
         """Return whether a namespace can be searched in this space: at most 1 % of its memories, and 32, lack a vector."""
@@ -114,8 +89,6 @@ class Change:
 
     Attributes:
         mark: a cursor: the log entry that made the change, and the number of the change within that entry, from 1.
-        what: the kind of the change.
-        record: the id of the memory.
     """
 
     mark: Mark
@@ -162,15 +135,12 @@ class Journal:
 
     def after(self, mark: Mark) -> list[Change]:
         """Return the changes after a cursor, in log order."""
-        newest_first: Iterator[Change] = (
-            Change((seq, number), what, record) for record, (seq, number, what) in self._newest_first()
+        stored = (row for page in reversed(self._pages) for row in reversed(self._left_of(page)))
+        newest_first = (
+            Change((seq, number), what, record)
+            for record, (seq, number, what) in chain(reversed(self._changes.items()), stored)
         )
         return list(takewhile(lambda change: change.mark > mark, newest_first))[::-1]
-
-    def _newest_first(self) -> Iterator[_Row]:
-        yield from reversed(self._changes.items())
-        for page in reversed(self._pages):
-            yield from reversed(self._left_of(page))
 
     def _left_of(self, page: bytes) -> list[_Row]:
         return [row for row in _PAGE.decode(page) if row[0] not in self._changes]
@@ -207,23 +177,23 @@ class Journal:
 
 
 def changes_of(
-    state: NamespaceState, operation: Operation | MalformedBody, outcome: Outcome
+    state: NamespaceState, operation: ops.Operation | ops.MalformedBody, outcome: ops.Outcome
 ) -> Iterator[tuple[ChangeKind, bytes]]:
     """Yield the changes that an applied operation made, each with the id of the memory, in order."""
     match operation:
-        case Put(stored=stored) if outcome.result is OperationResult.STORED:
+        case ops.Put(stored=stored) if outcome.result is ops.OperationResult.STORED:
             yield from _remembered(state, stored.record)
-        case Supersede(head=head, stored=stored):
+        case ops.Supersede(head=head, stored=stored):
             yield from ((ChangeKind.SUPERSEDED, head), (ChangeKind.REMEMBERED, stored.record))
-        case Forget(head=head):
+        case ops.Forget(head=head):
             yield ChangeKind.FORGOTTEN, head
-        case Restore(record=record, head=head):
+        case ops.Restore(record=record, head=head):
             yield from [(ChangeKind.SUPERSEDED, head)] if head else []
             yield ChangeKind.RESTORED, record
-        case Erase():
+        case ops.Erase():
             erasure = state.erasures.known[outcome.subject]
             yield from ((ChangeKind.ERASED, record) for record in (*erasure.records, *erasure.derived))
-        case JobFinished(stored=results):
+        case ops.JobFinished(stored=results):
             kept = set(state.jobs[operation.job].results)
             for stored in results:
                 if stored.record in kept:
@@ -281,17 +251,17 @@ def decode_meaning(data: bytes, dimension: int) -> Meaning:
     )
 
 
-def header_of(record: Record) -> str:
+def header_of(record: ops.Record) -> str:
     """Return a record's text as it is embedded and indexed."""
     return headed(record, record.text)
 
 
-def headed(record: Record, text: str) -> str:
+def headed(record: ops.Record, text: str) -> str:
     """Return a part of a record's text with its speaker and date, as it is embedded and indexed."""
     return indexed_text(record.source.speaker or None, record.occurred_at, text)
 
 
-def _is_whole(record: Record, meaning: Meaning | None) -> bool:
+def _is_whole(record: ops.Record, meaning: Meaning | None) -> bool:
     """Return whether a record has all the vectors that it is to have, those of passages included."""
     return meaning is not None and (bool(meaning.passages) or not is_long(record.text))
 
@@ -316,10 +286,8 @@ class NamespaceView:
         coming: the space of the newest model while its vectors are being computed; None once it is searched.
         index: the index of the live memories.
         past: the index of the superseded and forgotten memories, under the same keys.
-        journal: the last change of each memory.
         purge_due: whether the indexes may still contain vectors of erased memories.
         table: the properties of the records; verbatim turns have a number in it, but do not count as records.
-        records: the sealed records.
         labels: the tags and metadata of the records, as far as filters asked for them.
         plaintexts: plaintexts by record, part and seal, so that they need not be decrypted when the log applies them.
     """
@@ -358,11 +326,11 @@ class NamespaceView:
         if self.coming is not None and self.coming.may_serve(len(self)):
             self.space, self.coming = self.coming, None
             for index in (self.index, self.past):
-                index.cut_over(self.space.calibration)
+                index.cut_over(self.space.by.calibration)
 
     def recalibrate(self) -> None:
         """Apply the current calibration of the model to the indexes."""
-        self.index.calibration = self.past.calibration = self.space.calibration
+        self.index.calibration = self.past.calibration = self.space.by.calibration
 
     def __len__(self) -> int:
         return len(self.table.numbers)
@@ -376,12 +344,12 @@ class NamespaceView:
         held = (self.table, self.records, self.labels, self.index, self.past, self.journal)
         return sum(part.nbytes for part in held)
 
-    def get(self, record: bytes) -> Record | None:
+    def get(self, record: bytes) -> ops.Record | None:
         """Decrypt a record; None if there is none, or it cannot be decrypted."""
         number = self.table.numbers.get(record)
         return None if number is None else self.records.get(number)
 
-    def by_number(self, number: int) -> Record:
+    def by_number(self, number: int) -> ops.Record:
         """Decrypt the record of a hit; raises `CorruptNamespace` if it can no longer be decrypted."""
         record = self.records.get(number)
         if record is None:
@@ -391,34 +359,36 @@ class NamespaceView:
     def apply(self, state: NamespaceState, applied: Sequence[Applied]) -> None:
         """Apply operations as the log did; called once for each applied entry, in order."""
         for item in applied:
-            if not item.repeated and item.outcome.result is not OperationResult.REFUSED:
+            if not item.repeated and item.outcome.result is not ops.OperationResult.REFUSED:
                 self._follow(state, item.operation, item.outcome)
                 for what, record in changes_of(state, item.operation, item.outcome):
                     self.journal.note(item.outcome.seq, what, record)
 
-    def _follow(self, state: NamespaceState, operation: Operation | MalformedBody, outcome: Outcome) -> None:
+    def _follow(
+        self, state: NamespaceState, operation: ops.Operation | ops.MalformedBody, outcome: ops.Outcome
+    ) -> None:
         match operation:
-            case Put(stored=stored, replaces=head) if outcome.result is OperationResult.STORED:
+            case ops.Put(stored=stored, replaces=head) if outcome.result is ops.OperationResult.STORED:
                 self._add(stored)
                 if (old := state.records.get(head)) is not None and old.superseded_by == stored.record:
                     self._hide(head)
-            case Supersede(head=head, stored=stored):
+            case ops.Supersede(head=head, stored=stored):
                 self._hide(head)
                 self._add(stored)
-            case Forget(head=head):
+            case ops.Forget(head=head):
                 self._hide(head)
-            case Restore(record=record, head=head):
+            case ops.Restore(record=record, head=head):
                 self._hide(head)
                 self._show(record)
-            case Erase():
+            case ops.Erase():
                 erasure = state.erasures.known[outcome.subject]
                 self._drop(state, (*erasure.records, *erasure.derived))
-            case JobFinished():
+            case ops.JobFinished():
                 self._finish(state, operation)
             case _:
                 pass
 
-    def _finish(self, state: NamespaceState, end: JobFinished) -> None:
+    def _finish(self, state: NamespaceState, end: ops.JobFinished) -> None:
         kept = set(state.jobs[end.job].results)
         for stored in end.stored:
             if stored.record in kept and stored.record not in self:
@@ -429,7 +399,7 @@ class NamespaceView:
                 self._hide(head)
         self._attach(end.vectors)
 
-    def _add(self, stored: Stored) -> None:
+    def _add(self, stored: ops.Stored) -> None:
         if not stored.sealed:
             # It was erased later in the log, and the segment does not contain its text any more. It still gets a number, so
             # that all other records have the same numbers on every relayer.
@@ -454,14 +424,14 @@ class NamespaceView:
         self.table.add(record)
         found: list[Meaning | None] = []
         for space in (self.space, self.coming):
-            is_of = space is not None and record.embedding.detail == space.model.sha256
+            is_of = space is not None and record.embedding.detail == space.by.model.sha256
             found.append(meaning if is_of else None)
             if space is not None and not _is_whole(record, found[-1]):
                 space.lacking[stored.record] = None
         self._index(number, record, *found)
 
     def _space_of(self, model: str) -> EmbeddingSpace | None:
-        return next((space for space in (self.space, self.newest) if space.model.sha256 == model), None)
+        return next((space for space in (self.space, self.newest) if space.by.model.sha256 == model), None)
 
     def _open(self, record: bytes, part: str, sealed: bytes) -> bytes:
         known = self.plaintexts.get((record, part, sealed))
@@ -471,8 +441,8 @@ class NamespaceView:
             return self._keys.unseal_record(record, sealed)
         return self._keys.unseal_vector(record, part, sealed)
 
-    def _open_vectors(self, record: Record, space: EmbeddingSpace, own: bytes, context: bytes) -> Meaning:
-        meaning = decode_meaning(self._open(record.id, "own", own), space.model.dimension)
+    def _open_vectors(self, record: ops.Record, space: EmbeddingSpace, own: bytes, context: bytes) -> Meaning:
+        meaning = decode_meaning(self._open(record.id, "own", own), space.by.model.dimension)
         # If the text before it was erased, a record is found by its own text alone.
         known = context and record.context_of in self
         before = decode_vector(self._open(record.id, "context", context)) if known else None
@@ -480,7 +450,7 @@ class NamespaceView:
             before = None
         return meaning._replace(row=search_row(meaning.row, before))
 
-    def _attach(self, vectors: Iterable[VectorSet]) -> None:
+    def _attach(self, vectors: Iterable[ops.VectorSet]) -> None:
         """Add vectors that were computed after the records were stored, by either of the models."""
         for item in vectors:
             if item.record not in self or not item.vector:
@@ -513,7 +483,7 @@ class NamespaceView:
             self._index_of(number).put_coming(number, *meaning)
 
     def _index(
-        self, number: int, record: Record, meaning: Meaning | None, coming: Meaning | None = None
+        self, number: int, record: ops.Record, meaning: Meaning | None, coming: Meaning | None = None
     ) -> None:
         neighbour = self.get(record.context_of) if record.context_of else None
         text, context = header_of(record), header_of(neighbour) if neighbour else None

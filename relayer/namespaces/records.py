@@ -71,7 +71,6 @@ class RenderedMemory:
     Attributes:
         encoded: a JSON object.
         text_bytes: the length of its text in UTF-8, as far as it is contained.
-        origin: the origin of the memory.
     """
 
     encoded: bytes = field(repr=False)
@@ -478,11 +477,7 @@ class RecordTable:
         return self._facets["kind"].has(self.numbers[record], kinds)
 
     def skip(self, record: bytes) -> None:
-        """Assign the next number to a record whose content cannot be read, so that no search returns it.
-
-        Args:
-            record: the record's id, 16 bytes.
-        """
+        """Assign the next number to a record whose content cannot be read, so that no search returns it."""
         self._append(record, {})
 
     def add_dialogue(self, dialogue: Record) -> None:
@@ -570,12 +565,8 @@ class RecordTable:
     ) -> KeyMask | None:
         """Return the numbers of the records that pass the filters; None if all do.
 
-        Args:
-            kinds: accepted kinds; empty for all.
-            audiences: accepted audiences; empty for all.
-            trusts: accepted levels of trust; empty for all.
-            suspect: whether suspect records pass.
-            now: the time in ms at which records must not have expired.
+        Each filter lists what is accepted, empty for all. Records that have expired at ``now``, in ms, never pass, and suspect
+        ones only with ``suspect``.
         """
         tests = [
             self._facets[name].among(values)
@@ -773,8 +764,7 @@ class OpenedMemory:
 
         That is the stated end, or the start of the memory that superseded it if that is earlier.
 
-        Args:
-            successor: the record that superseded it, if there is one that can be read.
+        ``successor`` is the record that superseded it, if there is one that can be read.
         """
         stated = self.record.valid_to
         if self.state.status is not Status.SUPERSEDED:

@@ -143,7 +143,7 @@ def _rebuilt(
     first = _LISTS + sum(small.index.graphs) + 1
     stored = _parts(small.index, sections[:first]), _parts(small.past, sections[first:])
     sections.clear()
-    indexes = [MemoryIndex.of_parts(space.model.dimension, space.calibration, one) for one in stored]
+    indexes = [MemoryIndex.of_parts(space.by.model.dimension, space.by.calibration, one) for one in stored]
     if not table.shown.issuperset(indexes[0].keys()) or not table.shown.isdisjoint(indexes[1].keys()):
         raise ValueError("the stored index finds what may not be found")
     return (table, lacking), indexes[0], indexes[1]

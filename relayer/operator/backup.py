@@ -39,7 +39,6 @@ from relayer.operator.catalogue import (
     Progress,
     incarnation_of,
     kind_of,
-    pointer_key,
     read_catalogue,
     read_reports,
     unseen,
@@ -202,9 +201,6 @@ class Backup:
     """The result of a backup.
 
     Attributes:
-        run: the number of the run.
-        objects: number of objects of the run.
-        bytes: their size.
         copied_objects: number of objects that were copied by this run.
         copied_bytes: their size.
         erased_memories: number of memories in the ledger.
@@ -338,7 +334,6 @@ class _Worker:
             raise ConfigurationError("--to: another backup is running there; try again later")
 
     async def _small(self, key: str) -> None:
-        """Copy a small object that may change, if it exists."""
         found = await self._source.get(key)
         if found is not None:
             self._rows[key] = await self._target.keep(key, found.data)
@@ -350,7 +345,7 @@ class _Worker:
         self._backup.findings += unread
         for key, data, report in reports:
             self._rows[key] = await self._target.keep(key, data)
-            name = pointer_key(self._source, report.account, report.namespace)
+            name = self._source.pointer_key(report.account, report.namespace)
             known = self._erased.get(report.incarnation, LedgerRow(report.incarnation, name))
             self._note(known, gone=known.gone or report.what is not ErasureKind.MEMORY)
             records[report.incarnation].update(report.records, report.derived)

@@ -277,14 +277,7 @@ class BackupStore:
 async def create(ports: LogPorts, key: str, data: bytes, failure: str) -> Found | None:
     """Write an object, and return None; if its name is taken, return the existing object instead.
 
-    Args:
-        ports: the store.
-        key: of the object.
-        data: the object.
-        failure: the beginning of the error message.
-
-    Raises:
-        StoreUnavailable: five attempts in a row failed.
+    ``failure`` is the beginning of the error message. Raises `StoreUnavailable`: five attempts in a row failed.
     """
     for _ in range(_ATTEMPTS):
         outcome = await ports.store.create(ports.layout.store_key(key), data)

@@ -67,9 +67,6 @@ class Defect:
     """A defect of a store.
 
     Attributes:
-        flaw: the kind of defect.
-        key: of the object.
-        sentence: a description.
         fix: what to do about it; may be empty.
         first_seq: the first log entry that is affected; 0 if it affects none.
         last_seq: the last one.
@@ -186,7 +183,6 @@ class Catalogue:
     """The accounts and namespaces of a store.
 
     Attributes:
-        accounts: their ids, in order.
         namespaces: by account and name, in order.
         findings: accounts and pointers that cannot be read.
         mendable: ids of accounts whose object is lost, or older than its copy; repair can rebuild it.
@@ -203,12 +199,7 @@ class Catalogue:
 
 
 async def read_catalogue(ports: LogPorts, known: Iterable[str] = ()) -> Catalogue:
-    """List accounts and their pointers.
-
-    Args:
-        ports: the store and its keys.
-        known: ids of accounts that are included even if their own object is lost.
-    """
+    """List accounts and their pointers; ``known`` are ids of accounts that are included even if their own object is lost."""
     keys = await ports.keys_below("acct/")
     there = set(keys)
     reader = _Reader(ports)
@@ -282,7 +273,7 @@ class _Reader:
             return
         try:
             pointer = self._sealer.unseal_pointer(account, key, found.data)
-            if key != pointer_key(self._ports, account, pointer.name):
+            if key != self._ports.pointer_key(account, pointer.name):
                 raise CorruptNamespace("a pointer belongs to another namespace than its key")
         except UNREADABLE as error:
             self.findings.append(Defect.from_error(error, key, RESTORE))
@@ -290,19 +281,12 @@ class _Reader:
             self.listed.append(Listed(account, key, pointer))
 
 
-def pointer_key(ports: LogPorts, account: str, name: str) -> str:
-    """Return the key of a namespace's pointer."""
-    return Layout.pointer(ports.keys.tag("account", account), ports.keys.tag("namespace", account, name))
-
-
 async def read_reports(
     ports: LogPorts, say: str = ""
 ) -> tuple[list[tuple[str, bytes, ErasureReport]], list[Defect]]:
     """Read the reports of erasures.
 
-    Args:
-        ports: the store and its keys.
-        say: appended to the description of each finding.
+    The sentence ``say`` is appended to the description of each finding.
 
     Returns:
         The reports, each with its key and its stored bytes, and findings about those that cannot be read.

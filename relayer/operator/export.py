@@ -13,12 +13,12 @@ import msgspec
 
 from relayer.crypto import NamespaceKeys
 from relayer.domain.namespace import Custody
-from relayer.domain.operations import Stored, decode_operation, decode_record
+from relayer.domain.operations import Stored, decode_operation, decode_record, stored_in
 from relayer.errors import UpgradeRequired
 from relayer.log.objects import LinkedEntry, LogPorts
 from relayer.namespaces.records import OpenedMemory
 from relayer.operator.catalogue import Defect, Flaw, Listed
-from relayer.operator.verify import keys_of, stored_in
+from relayer.operator.verify import keys_of
 from relayer.operator.walk import Walk, walk_log
 from relayer.use_cases.memories import kept_turn
 from relayer.wire.errors import UnsealError

@@ -18,7 +18,7 @@ from relayer.domain.operations import Entry, MalformedBody, decode_operation
 from relayer.errors import NamespaceClosed, RelayerError
 from relayer.log.collector import seq_of
 from relayer.log.objects import LogPorts, ManifestView, ObjectSealer, Slots
-from relayer.log.segments import PackPlace, open_pack
+from relayer.log.segments import open_pack, pack_place
 from relayer.operator.catalogue import (
     UNREADABLE,
     Catalogue,
@@ -75,9 +75,7 @@ async def describe_namespace(ports: LogPorts, listed: Listed) -> Facts:
         _counts("jobs", (job.state for job in state.jobs.values())),
         *(_manifest(walk.seen.manifest) if walk.seen is not None else ()),
         Property(
-            "findings",
-            "none" if sound(walk.findings) else f"{harmful}: memrelay verify names them",
-            harmful,
+            "findings", "none" if sound(walk.findings) else f"{harmful}: memrelay verify names them", harmful
         ),
     ]
 
@@ -113,7 +111,7 @@ async def _inside(ports: LogPorts, owner: Listed, kind: ObjectKind, key: str, da
         keyring = ObjectSealer(ports).unseal_keyring(account, incarnation, key, data)
         return [_plain("key id", keyring.key_id.hex())]
     if kind is ObjectKind.SEGMENT:
-        place = PackPlace(ObjectSealer(ports), account, incarnation, key)
+        place = pack_place(ObjectSealer(ports), account, incarnation, key)
         kinds: list[str] = []
         numbers = []
         for linked in open_pack(data, place):

@@ -16,17 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-import msgspec
-
-from relayer.errors import (
-    BrokenPromise,
-    CorruptNamespace,
-    StoreError,
-    StoreMisconfigured,
-    StoreUnavailable,
-    VersionsHidden,
-)
-from relayer.log.objects import Layout, LogPorts, ObjectLocation, ObjectSealer
+from relayer.errors import BrokenPromise, StoreError, StoreMisconfigured, StoreUnavailable, VersionsHidden
+from relayer.log.objects import Layout, LogPorts
+from relayer.operator.stamps import read_stamp, stamp
 from relayer.ports import (
     Absent,
     Changed,
@@ -41,7 +33,6 @@ from relayer.ports import (
     Throttled,
     Unknown,
 )
-from relayer.wire.sealing import ObjectType
 
 # Real servers with race conditions were caught within two rounds of eight writers, so four rounds leave a margin.
 RACERS = 8
@@ -80,11 +71,7 @@ async def probe(
 ) -> ProbeReport:
     """Check a store by concurrent creates and swaps of fresh keys below ``prefix``, which are removed again.
 
-    Args:
-        store: the store to check.
-        randomness: for keys and contents.
-        prefix: of the keys.
-        kept: called with a description of each guarantee that the store passed.
+    ``kept`` is called with a description of each guarantee that the store passed.
 
     Raises:
         BrokenPromise: the store lacks a guarantee, which the message names.
@@ -287,54 +274,23 @@ class _Probe:
 
 
 KEPT_MS = 7 * 24 * 3_600_000
-_FORMAT = 1
-
-
-class _Record(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """The stored record: its format, and the time of the probe, in ms of the store's time."""
-
-    format: int
-    probed_at: int
 
 
 async def probe_unless_known(ports: LogPorts, version: str, *, always: bool = False) -> ProbeReport | None:
     """Probe the store, or return None if a probe of the last seven days is recorded in it.
 
-    Args:
-        ports: the store, its layout, and the key that seals the record.
-        version: of memrelay. Another version probes again.
-        always: whether to probe in any case.
+    Another ``version`` of memrelay probes again, and so does ``always``.
 
     Raises:
         BrokenPromise: the store lacks a guarantee that the log needs.
         StoreError: the probe could not be completed.
     """
     key = Layout.probed(ports.keys.tag("probe", ports.store.description, version))
-    found = await ports.get(key)
-    if not always and found is not None and _counts(ports, key, found):
+    probed_at, now = await read_stamp(ports, key)
+    if not always and probed_at and 0 <= now - probed_at < KEPT_MS:
         return None
     report = await probe(ports.store, ports.randomness, prefix=ports.layout.store_key("probe"))
     # The record only saves time. If it cannot be written, the next start probes again.
     with suppress(StoreError):
-        await _keep(ports, key)
+        await stamp(ports, key)
     return report
-
-
-async def _keep(ports: LogPorts, key: str) -> None:
-    at = ports.layout.store_key(key)
-    found = await ports.store.get(at)
-    record = msgspec.msgpack.encode(_Record(_FORMAT, found.store_time))
-    data = ObjectSealer(ports).seal(ObjectLocation(ObjectType.CONSTANT, "", b"", key), record)
-    if isinstance(found, Absent):
-        await ports.store.create(at, data)
-    elif isinstance(found, Found):
-        await ports.store.swap(at, data, found.etag)
-
-
-def _counts(ports: LogPorts, key: str, found: Found) -> bool:
-    try:
-        opened = ObjectSealer(ports).unseal(ObjectLocation(ObjectType.CONSTANT, "", b"", key), found.data)
-        record = msgspec.msgpack.decode(opened, type=_Record)
-    except (CorruptNamespace, msgspec.MsgspecError):
-        return False
-    return record.format == _FORMAT and 0 <= found.store_time - record.probed_at < KEPT_MS

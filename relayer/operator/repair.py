@@ -19,7 +19,7 @@ from relayer.domain.namespace import MANIFEST_FORMAT, Manifest, SegmentRow, gene
 from relayer.domain.operations import ENTRY_VERSION, Entry
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer, SeenManifest, Slots
-from relayer.log.segments import PackBuilder, PackPlace, Segments, open_pack, salvage_pack
+from relayer.log.segments import PackBuilder, Segments, open_pack, pack_place, salvage_pack
 from relayer.operator.catalogue import Defect, Flaw, Listed, sound
 from relayer.operator.walk import walk_log
 from relayer.ports import Created, Exists, Found, Swapped
@@ -94,7 +94,7 @@ async def _read(
     """Return a manifest's row for a segment, and the digest of its last entry; None if it cannot be read from end to end."""
     found = await ports.get(key)
     try:
-        place = PackPlace(ObjectSealer(ports), account, incarnation, key)
+        place = pack_place(ObjectSealer(ports), account, incarnation, key)
         entries = list(open_pack(found.data, place)) if found else []
     except CorruptNamespace:
         return None
@@ -128,11 +128,9 @@ class Repair:
     """The planned or completed repair of one namespace.
 
     Attributes:
-        findings: the defects.
         manifest_rebuilt: whether the manifest had to be rebuilt.
         mendings: the ranges of entries that are written again, in order.
         quarantined: keys of damaged objects that were copied to quarantine.
-        done: whether the repair was carried out.
     """
 
     ALSO = ("lost_entries",)
@@ -245,7 +243,9 @@ class _Repairer:
             time = max(self._times.get(seq - 1, 0), 0 if linked is None else linked.entry.time)
             if linked is None:
                 entry = Entry(ENTRY_VERSION, seq, previous, b"", b"", time, ())
-                own = digest or self._previous.get(seq + 1) or self._lost_digest(seq)
+                # If no entry links to a lost one, repeated repairs give it the same digest.
+                lost_digest = hashlib.sha256(lp("memrelay/v1/lost", self._log[2], seq)).digest()
+                own = digest or self._previous.get(seq + 1) or lost_digest
             else:
                 entry = msgspec.structs.replace(linked.entry, previous=previous, time=time)
                 own = digest or linked.digest
@@ -259,10 +259,6 @@ class _Repairer:
         self._repair.mendings.append(Replacement(first, last, from_slots, from_segment, tuple(lost)))
         return rows
 
-    def _lost_digest(self, seq: int) -> bytes:
-        """Return a digest for a lost entry that no entry links to. Repeated repairs give the same one."""
-        return hashlib.sha256(lp("memrelay/v1/lost", self._log[2], seq)).digest()
-
     async def _slot(self, seq: int) -> LinkedEntry | None:
         try:
             stored = await self._slots.read_alone(seq)
@@ -272,7 +268,7 @@ class _Repairer:
 
     async def _salvage(self, row: SegmentRow) -> dict[int, LinkedEntry]:
         found = await self._ports.get(row.key)
-        place = PackPlace(ObjectSealer(self._ports), *self._log[1:], row.key)
+        place = pack_place(ObjectSealer(self._ports), *self._log[1:], row.key)
         salvaged = salvage_pack(found.data, row.size, place) if found else ()
         return {linked.entry.seq: linked for linked in salvaged}
 

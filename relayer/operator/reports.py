@@ -106,11 +106,8 @@ def repairs(
 ) -> CommandReport:
     """Return the report of the repair command.
 
-    Args:
-        looked_at: the repairs of all namespaces.
-        beyond: findings that repair cannot fix.
-        accounts: ids of accounts whose objects were rebuilt.
-        apply: whether the repairs were carried out.
+    It is about the repairs of all namespaces, findings ``beyond`` what repair can fix, and the ids of accounts whose objects
+    were rebuilt. ``apply`` says whether the repairs were carried out.
     """
     needed = [item for item in looked_at if item.needed or item.hopeless]
     lines = [("account", f"{account}: its object was created again") for account in accounts]

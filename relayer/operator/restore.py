@@ -37,7 +37,6 @@ from relayer.operator.catalogue import (
     Progress,
     incarnation_of,
     kind_of,
-    pointer_key,
     unseen,
 )
 from relayer.operator.repair import repair_namespace
@@ -112,8 +111,6 @@ class Restoration:
         run: the head of the run that was restored.
         ledger: the head of the ledger that was applied.
         namespaces: number of live namespaces that were restored.
-        objects: number of objects that were written.
-        bytes: their size.
         erased_memories: number of memories of the backup that were erased since the run and are not restored.
         erased_namespaces: number of such namespaces.
         findings: objects that could not be restored.
@@ -264,7 +261,7 @@ class _Worker:
 
     def _pointer(self, account: str, key: str, data: bytes) -> Pointer:
         pointer = self._sealer.unseal_pointer(account, key, data)
-        if pointer_key(self._target, account, pointer.name) != key:
+        if self._target.pointer_key(account, pointer.name) != key:
             raise CorruptNamespace("a pointer belongs to another namespace than its key")
         return pointer
 

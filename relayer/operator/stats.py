@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from relayer.domain.namespace import Manifest
@@ -15,14 +16,7 @@ from relayer.errors import NamespaceClosed
 from relayer.lib.work import in_windows
 from relayer.log.collector import seq_of
 from relayer.log.objects import LogPorts, ManifestView
-from relayer.operator.catalogue import (
-    UNREADABLE,
-    Listed,
-    ObjectKind,
-    incarnation_of,
-    kind_of,
-    read_catalogue,
-)
+from relayer.operator.catalogue import UNREADABLE, Listed, ObjectKind, incarnation_of, kind_of, read_catalogue
 
 # Object stores charge these calls as writes, and do not charge deletes.
 _WRITE_CALLS = frozenset({"create", "swap", "list"})
@@ -80,7 +74,6 @@ class Stats:
         entries: number of log entries of all namespaces.
         tail_entries: number of entries that no segment contains yet.
         segments: number of segments that a manifest names.
-        garbage: the objects that collection will delete.
         kinds: objects and bytes by kind, see `relayer.operator.catalogue.ObjectKind`.
         unread_manifests: number of namespaces whose manifest cannot be read; the verify command says why.
         by_account: the amounts of each account, those with the most bytes first.
@@ -127,19 +120,15 @@ async def measure(ports: LogPorts, known: Collection[str] = ()) -> Stats:
     stats.accounts, stats.namespaces = len(catalogue.accounts), len(catalogue.namespaces)
 
     async def count(listed: Listed) -> None:
-        _count(stats, listed, await _manifest(ports, listed), logs[listed.incarnation])
+        manifest = None
+        with suppress(*UNREADABLE, NamespaceClosed):
+            manifest = await ManifestView(ports, listed.account, listed.incarnation).read()
+        _count(stats, listed, manifest, logs[listed.incarnation])
 
     await in_windows(count, catalogue.namespaces)
     largest = sorted(stats.by_account.items(), key=lambda item: (-item[1].bytes, item[0]))
     stats.by_account = dict(largest)
     return stats
-
-
-async def _manifest(ports: LogPorts, listed: Listed) -> Manifest | None:
-    try:
-        return await ManifestView(ports, listed.account, listed.incarnation).read()
-    except (*UNREADABLE, NamespaceClosed):
-        return None
 
 
 def _count(stats: Stats, listed: Listed, manifest: Manifest | None, log: _Log) -> None:
@@ -167,8 +156,7 @@ def _count(stats: Stats, listed: Listed, manifest: Manifest | None, log: _Log) -
 def parse_traffic(metrics: str) -> Traffic | None:
     """Return the average store requests per request to the routes under ``/v1/``; None if there was no such request.
 
-    Args:
-        metrics: a relayer's metrics in the text format of Prometheus.
+    ``metrics`` is a relayer's metrics page in the text format of Prometheus.
     """
     calls = _sums(metrics, "memrelay_store_requests_total", "call")
     routes = _sums(metrics, "memrelay_http_requests_total", "route")

@@ -19,12 +19,11 @@ from relayer.domain.operations import (
     JobFinished,
     MalformedBody,
     Operation,
-    Put,
     Stored,
-    Supersede,
     VectorSet,
     decode_operation,
     decode_record,
+    stored_in,
 )
 from relayer.errors import UpgradeRequired, WrongNamespaceKey, WrongRelayerKey
 from relayer.log.erasure.reports import ErasureKind
@@ -102,17 +101,6 @@ def whole(keys: NamespaceKeys, operation: Operation | MalformedBody) -> bool:
     return True
 
 
-def stored_in(operation: Operation | MalformedBody) -> Sequence[Stored]:
-    """Return the sealed records that an operation stores."""
-    match operation:
-        case Put(stored=stored) | Supersede(stored=stored):
-            return (stored,)
-        case JobFinished(stored=results):
-            return results
-        case _:
-            return ()
-
-
 @dataclass(slots=True)
 class NamespaceReport:
     """The result of verifying one namespace.
@@ -121,7 +109,6 @@ class NamespaceReport:
         entries: the sequence number of the last entry that could be read.
         memories: number of memories in its state, including forgotten and superseded ones.
         inner_seals: number of operations whose bodies could be unsealed; None without the namespace's key.
-        findings: defects, in the order of the log.
     """
 
     ALSO = ("sound",)
@@ -159,11 +146,8 @@ async def verify_store(
 ) -> StoreReport:
     """Verify every namespace of a store. Relayers may use the store meanwhile.
 
-    Args:
-        ports: the store and its keys.
-        known: account ids for `read_catalogue`.
-        secrets: agents' secrets. The bodies of the namespaces that they open are verified too.
-        progress: called with the namespaces, to show the progress.
+    ``known`` are account ids for `read_catalogue`. The bodies of the namespaces that the agents' ``secrets`` open are verified
+    too.
     """
     catalogue = await read_catalogue(ports, known)
     spaces = [await verify_namespace(ports, listed, secrets) for listed in progress(catalogue.namespaces)]

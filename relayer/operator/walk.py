@@ -30,9 +30,7 @@ class Walk:
     Attributes:
         state: the state after all entries that could be read. If `findings` is empty, it is the state that a replica would have.
         seen: the manifest; None if it is missing or cannot be unsealed.
-        findings: defects, in the order of the log.
         in_segments: number of entries that were read from segments.
-        bytes: number of stored bytes that were read.
     """
 
     state: NamespaceState
@@ -49,16 +47,10 @@ async def walk_log(
     new_visit: Callable[[], Visit] = lambda: lambda _: None,
     manifest: Manifest | None = None,
 ) -> Walk:
-    """Read all of a log.
+    """Read all of a log. If its manifest has changed, it is read again: a log may look damaged while a relayer compacts it.
 
-    A log may look damaged while a relayer compacts and collects it. If its manifest has changed, it is read again.
-
-    Args:
-        ports: the store and its keys.
-        account: the account's id.
-        incarnation: of the namespace.
-        new_visit: called once for each attempt; returns a function that is called with every readable entry, in order.
-        manifest: used instead of the one in the store; None for that one.
+    ``new_visit`` is called once for each attempt; it returns a function that is called with every readable entry, in order. A
+    ``manifest`` replaces the one in the store.
     """
     rounds = 0
     while True:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from relayer.access.accounts import Access
 from relayer.domain.operations import EXTRACT, SUMMARISE, JobAccepted, JobState, Model, Record, Source
-from relayer.errors import EmbedderUnavailable, QueueFull, Refused
+from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.extraction.readings import Readings
 from relayer.extraction.statements import Candidate, ConversationTurn, Left, Step, Unread
 from relayer.extraction.wishes import wish_in
@@ -22,12 +22,11 @@ from relayer.extraction.words import clean
 from relayer.jobs.tasks import JobInput, JobLine, promise_summary, said_in, seal_input
 from relayer.jobs.worker import check_room
 from relayer.lib.work import Deadline, OpenRequestSlot, weight
-from relayer.namespaces.context import Context
+from relayer.namespaces.context import Context, no_such_job, parse_id
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases.transcripts import keep_turn
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.wire.errors import Malformed
 from relayer.wire.fields import SPOKEN_ROLES, Role, Trust
 from relayer.wire.labels import encode_metadata
 from relayer.writing.drafts import Draft, append_drafts, new_id, request_origin, without_secrets
@@ -48,7 +47,6 @@ async def summarise(
 
     Raises:
         QueueFull: too many jobs of this account wait for the model.
-        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
     """
     work = ctx.facts
     lent = SUMMARISE not in ctx.own_works
@@ -77,7 +75,6 @@ async def summarise(
 
 
 def _used_up(ctx: Context, access: Access) -> bool:
-    """Return whether the account has used up its budget for the relayer's model."""
     work = ctx.facts
     return work is not None and work.budget.wait_ms(access.account, ctx.clock.now_ms()) > 0
 
@@ -98,18 +95,11 @@ _POLL_SECONDS = 1.0
 async def get_job(
     ctx: Context, access: Access, job_id: str, wait_ms: int, deadline: Deadline
 ) -> schemas.JobResponse:
-    """Return a job's state, waiting up to ``wait_ms`` for its end.
-
-    Raises:
-        Refused: ``not_found``, also for an invalid id.
-    """
-    try:
-        wanted = ulid.parse(job_id)
-    except Malformed as error:
-        raise _not_found() from error
+    """Return a job's state, waiting up to ``wait_ms`` for its end; raises `Refused`: ``not_found``, also for an invalid id."""
+    wanted = parse_id(job_id, no_such_job())
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
-            raise _not_found()
+            raise no_such_job()
         job = await _look(opened, wanted, deadline)
         if ctx.facts is not None:
             ctx.facts.queue.wake.set()
@@ -159,12 +149,8 @@ async def _look(opened: OpenNamespace, wanted: bytes, deadline: Deadline) -> Job
     await opened.refresh(deadline)
     job = opened.job(wanted)
     if job is None:
-        raise _not_found()
+        raise no_such_job()
     return job
-
-
-def _not_found() -> Refused:
-    return Refused("not_found", "no such job in this namespace")
 
 
 # Cost of classifying a sentence, as a multiple of the cost of scanning it for secrets.
@@ -185,7 +171,6 @@ async def analyze(
     Raises:
         Refused: ``idempotency_conflict``.
         QueueFull: too many extractions of this account wait; the caller may repeat the request.
-        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
     """
     turns = await without_secrets(ctx, access.account, request.turns)
     request = request if turns is request.turns else request.model_copy(update={"turns": turns})
@@ -212,7 +197,6 @@ async def _keep(
     candidates: Sequence[tuple[int, Candidate]],
     deadline: Deadline,
 ) -> schemas.AnalyzeResponse:
-    """Store the candidates of the turns, together with a pending job that extracts facts from them."""
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
         await opened.wait_indexed()
         # A long turn may have several memories. A job refers to the first one.
@@ -381,11 +365,7 @@ async def _extract(
     """
     turns = [
         ConversationTurn(
-            Role.USER if item.noted else item.role,
-            item.text,
-            item.occurred_at,
-            f"{index}",
-            item.speaker,
+            Role.USER if item.noted else item.role, item.text, item.occurred_at, f"{index}", item.speaker
         )
         for index, item in enumerate(request.turns)
     ]
@@ -509,10 +489,7 @@ def _unmentioned(
 ) -> tuple[str, ...]:
     """Return the words of what a wish not to be reminded is about; "her" is the subject of what the same person said before.
 
-    Args:
-        opened: the namespace, which has what the person said in earlier requests.
-        request: the request.
-        said: the index of a turn, and a candidate of it.
+    ``said`` is the index of a turn, and a candidate of it.
     """
     turn, candidate = said
     item = request.turns[turn]

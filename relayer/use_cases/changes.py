@@ -34,10 +34,8 @@ async def changes(
 ) -> ChangesResponse:
     """Return the changes after a cursor, oldest first, waiting up to ``wait_ms`` for the first one.
 
-    ``after`` is ``next`` of an earlier response, or the ``seq`` of a position; "0" is the beginning.
-
-    Raises:
-        Refused: ``rollback_detected``: the log is shorter than the cursor.
+    ``after`` is ``next`` of an earlier response, or the ``seq`` of a position; "0" is the beginning. Raises `Refused`:
+    ``rollback_detected``: the log is shorter than the cursor.
     """
     mark = mark_of(after)
     patience = Deadline.after(ctx.clock, min(wait_ms / 1000, max(0.0, deadline.remaining() - _SPARE_SECONDS)))
@@ -136,11 +134,9 @@ class EventStream:
         self._rest = rest
 
     def __aiter__(self) -> EventStream:
-        """Return this iterator."""
         return self
 
     async def __anext__(self) -> bytes:
-        """Return the next events, or a comment."""
         first, self._first = self._first, None
         return await anext(self._rest) if first is None else first
 
@@ -196,7 +192,10 @@ class ChangeStreams:
         clock, limits, mark = self._ctx.clock, self._limits, mark_of(after)
         end = clock.monotonic() + limits.seconds
         spoke = clock.monotonic()
-        while clock.monotonic() < end and not place.lost and self._may_go_on(opened, access):
+        while clock.monotonic() < end and not place.lost:
+            # The key has expired, or a revocation has closed the namespace.
+            if access.key_not_after < clock.now_ms() or not self._ctx.namespaces.holds(opened):
+                return
             await opened.refresh(Deadline.after(clock, _READ_SECONDS))
             found = opened.changes_after(mark)
             if found:
@@ -209,10 +208,6 @@ class ChangeStreams:
                 await opened.changed(limits.poll)
                 continue
             spoke = clock.monotonic()
-
-    def _may_go_on(self, opened: OpenNamespace, access: Access) -> bool:
-        """Return whether the key is still valid and the namespace is still open here; a revocation closes it."""
-        return self._ctx.namespaces.holds(opened) and access.key_not_after >= self._ctx.clock.now_ms()
 
 
 def _event(opened: OpenNamespace, change: Change) -> bytes:

@@ -89,13 +89,13 @@ def comparable(opened: OpenNamespace, wanted: bytes, now: int) -> Comparable | N
         return None
     if len(memory.record.text) > LONGEST or memory.record.kind is Kind.SUMMARY:
         return None
-    row = opened.vector_of_hit(number)
+    row = opened.index().row(number)
     return None if row is None else Comparable(memory, number, row / np.float32(np.linalg.norm(row)))
 
 
 def comparable_before(opened: OpenNamespace, one: Comparable, now: int) -> list[Comparable]:
     """Return the memories that are similar to one and come before it in the log. The caller waits until it is indexed."""
-    hits = opened.search(one.vector, one.record.text, 2 * LOOKED_AT).hits
+    hits = opened.index().search(one.vector, one.record.text, 2 * LOOKED_AT, floor=0.0).hits
     near = (
         comparable(opened, opened.state_of_hit(hit.key).record, now) for hit in hits if hit.key < one.number
     )
@@ -129,7 +129,6 @@ async def proposals_of(
 
 
 def _proposal(older: Comparable, newer: Comparable, relation: Relation) -> ConsolidationProposal | None:
-    """Return the proposal about a pair of memories; None if there is none."""
     if says_the_same(older.memory.text, newer.memory.text, relation):
         goes, stays = sorted((older, newer), key=_worth)
         for gone, kept in ((goes, stays), (stays, goes)):
@@ -195,11 +194,7 @@ _FIRST_TAKEN_BACK = 2 * wire.MAX_TAKEN
 async def propose(
     ctx: Context, access: Access, request: wire.ConsolidationRequest, deadline: Deadline
 ) -> wire.ConsolidationResponse:
-    """Compare a page of live memories with those before them, without changing anything.
-
-    Raises:
-        Refused: ``bad_cursor``.
-    """
+    """Compare a page of live memories with those before them, without changing anything; raises `Refused`: ``bad_cursor``."""
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             return wire.ConsolidationResponse(proposals=(), examined=0, expired=0)
@@ -298,11 +293,7 @@ def _pair(proposal_id: str) -> tuple[bytes, bytes]:
 
 
 def _live_after(opened: OpenNamespace, cursor: str | None) -> list[bytes]:
-    """Return the ids of live memories after the cursor, oldest first.
-
-    Raises:
-        Refused: ``bad_cursor``.
-    """
+    """Return the ids of live memories after the cursor, oldest first; raises `Refused`: ``bad_cursor``."""
     ids = opened.ids()
     if cursor is not None:
         mark = ulid.parse(cursor)

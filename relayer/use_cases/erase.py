@@ -25,21 +25,15 @@ from relayer.errors import (
 )
 from relayer.lib.work import Deadline
 from relayer.log import creation
+from relayer.log.erasure.memories import report_of
 from relayer.log.erasure.namespaces import namespace_report
 from relayer.log.erasure.reports import ErasureKind, ErasureReport, ErasureReports, SeenReport
 from relayer.log.rotation import rotate
-from relayer.namespaces.context import Context, look_up, no_such_memory, nonce_reused
+from relayer.namespaces.context import Context, look_up, no_such_memory, nonce_reused, parse_id
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases.transcripts import retelling
 from relayer.wire import codec as ulid
-from relayer.wire import schemas
-from relayer.wire.errors import Malformed
-from relayer.wire.memories import (
-    EraseNamespaceRequest,
-    EraseNamespaceResponse,
-    ErasureView,
-    RotateKeysResponse,
-)
+from relayer.wire import memories as wire
 from relayer.wire.sealed_keys import SealedKey
 from relayer.wire.signing import Right
 from relayer.writing.present import position
@@ -47,25 +41,22 @@ from relayer.writing.present import position
 
 async def erase_memory(
     ctx: Context, access: Access, memory_id: str, deadline: Deadline
-) -> schemas.ForgetResponse:
+) -> wire.ForgetResponse:
     """Erase a memory, all of its versions, memories of the same text, what was derived from them, and turns that repeat it.
 
-    Erasing it again returns the same report.
-
-    Raises:
-        Refused: ``not_found``, also for an invalid id.
+    Erasing it again returns the same report. Raises `Refused`: ``not_found``, also for an invalid id.
     """
     async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
         if opened.state(wanted) is None and opened.erasure_of(wanted) is None:
             raise no_such_memory()
         erasure = await erase_records(ctx, opened, access, [wanted], deadline)
         at = position(opened.position)
-        return schemas.ForgetResponse(id=memory_id, state="erased", position=at, erasure=erasure)
+        return wire.ForgetResponse(id=memory_id, state="erased", position=at, erasure=erasure)
 
 
 async def erase_records(
     ctx: Context, opened: OpenNamespace, access: Access, wanted: Sequence[bytes], deadline: Deadline
-) -> ErasureView:
+) -> wire.ErasureView:
     """Erase records that exist or were erased before, see `erase_memory`. The caller refreshes the namespace first.
 
     Raises:
@@ -76,10 +67,11 @@ async def erase_records(
 
 async def report_erasure(
     ctx: Context, opened: OpenNamespace, erasure: Erasure, deadline: Deadline
-) -> ErasureView:
+) -> wire.ErasureView:
     """Store the report of an erasure that the log has decided, unless it is stored already, and have it carried out."""
+    report = report_of(opened.account, opened.name, opened.replica, erasure.erasure)
     async with deadline.step("report"):
-        seen = await ErasureReports(ctx.ports).begin(opened.report_of(erasure))
+        seen = await ErasureReports(ctx.ports).begin(report)
     await opened.wait_indexed()
     ctx.erasures.note(seen.report)
     return show(seen.report)
@@ -124,8 +116,8 @@ def _whole(opened: OpenNamespace, wanted: Iterable[bytes]) -> list[bytes]:
 
 
 async def erase_namespace(
-    ctx: Context, access: Access, request: EraseNamespaceRequest, deadline: Deadline
-) -> EraseNamespaceResponse:
+    ctx: Context, access: Access, request: wire.EraseNamespaceRequest, deadline: Deadline
+) -> wire.EraseNamespaceResponse:
     """Erase a namespace; in a dry run, return the number of memories and bytes that would be erased.
 
     Raises:
@@ -140,7 +132,7 @@ async def erase_namespace(
         if pointer is None or pointer.state is not PointerState.LIVE:
             raise _no_such_namespace()
         return await _counted(ctx, access, pointer, deadline)
-    confirmed = _parse(request.confirm)
+    confirmed = parse_id(request.confirm, _no_such_erasure())
     before = await ErasureReports(ctx.ports).find(access.account, confirmed)
     if before is not None and before.report.what is ErasureKind.NAMESPACE:
         await _let_go(ctx, access, confirmed)
@@ -173,7 +165,7 @@ async def _let_go(ctx: Context, access: Access, incarnation: bytes) -> None:
 
 async def _counted(
     ctx: Context, access: Access, pointer: Pointer, deadline: Deadline
-) -> EraseNamespaceResponse:
+) -> wire.EraseNamespaceResponse:
     memories: int | None = None
     size: int | None = None
     try:
@@ -184,7 +176,7 @@ async def _counted(
             size = sum(state.size for state in states)
     except (CorruptNamespace, NamespaceClosed):
         pass  # A namespace can be erased even if it cannot be read.
-    return EraseNamespaceResponse(
+    return wire.EraseNamespaceResponse(
         namespace=access.namespace,
         dry_run=True,
         memories=memories,
@@ -193,22 +185,26 @@ async def _counted(
     )
 
 
-async def get_erasure(ctx: Context, principal: Principal, erasure_id: str, deadline: Deadline) -> ErasureView:
+async def get_erasure(
+    ctx: Context, principal: Principal, erasure_id: str, deadline: Deadline
+) -> wire.ErasureView:
     """Return the progress of an erasure.
 
     Raises:
         Refused: ``not_found``, also for a namespace that the certificate does not cover.
     """
     async with deadline.step("read"):
-        seen = await ErasureReports(ctx.ports).find(principal.account, _parse(erasure_id))
+        seen = await ErasureReports(ctx.ports).find(
+            principal.account, parse_id(erasure_id, _no_such_erasure())
+        )
     if seen is None or not principal.may(seen.report.namespace, Right.READ):
         raise _no_such_erasure()
     return show(seen.report)
 
 
-def show(report: ErasureReport) -> ErasureView:
+def show(report: ErasureReport) -> wire.ErasureView:
     """Return a report as the response shows it."""
-    return ErasureView(
+    return wire.ErasureView(
         id=ulid.render(report.erasure),
         what=report.what.value,
         namespace=report.namespace,
@@ -223,20 +219,13 @@ def show(report: ErasureReport) -> ErasureView:
     )
 
 
-def _answer(access: Access, seen: SeenReport) -> EraseNamespaceResponse:
-    return EraseNamespaceResponse(
+def _answer(access: Access, seen: SeenReport) -> wire.EraseNamespaceResponse:
+    return wire.EraseNamespaceResponse(
         namespace=access.namespace,
         dry_run=False,
         confirm=ulid.render(seen.report.erasure),
         erasure=show(seen.report),
     )
-
-
-def _parse(text: str) -> bytes:
-    try:
-        return ulid.parse(text)
-    except Malformed as error:
-        raise _no_such_erasure() from error
 
 
 def _no_such_erasure() -> Refused:
@@ -247,14 +236,13 @@ def _no_such_namespace() -> Refused:
     return Refused("not_found", "no such namespace in this account")
 
 
-async def rotate_keys(ctx: Context, access: Access, new: SealedKey, deadline: Deadline) -> RotateKeysResponse:
+async def rotate_keys(
+    ctx: Context, access: Access, new: SealedKey, deadline: Deadline
+) -> wire.RotateKeysResponse:
     """Rotate the keys of a namespace. If the same request was carried out before, nothing is changed.
 
-    Args:
-        ctx: the services.
-        access: the access with the present secret.
-        new: the secret of the new generation, of the same namespace and agent.
-        deadline: when the response is due; the work goes on after it.
+    ``access`` has the present secret, and ``new`` that of the new generation, of the same namespace and agent. The work goes
+    on after the deadline.
 
     Raises:
         Refused: ``not_found``; ``old_generation``: the new one is not above the present one; or ``rotation_begun``: an
@@ -268,11 +256,11 @@ async def rotate_keys(ctx: Context, access: Access, new: SealedKey, deadline: De
     async with deadline.step("open"):
         pointer = await creation.find(ctx.ports, access.account, access.namespace)
     if pointer is None or pointer.state is not PointerState.LIVE:
-        raise Refused("not_found", "no such namespace in this account")
+        raise _no_such_namespace()
     if pointer.custody is not access.custody:
         raise WrongCustody(f"this namespace is kept under custody {pointer.custody.value}")
     if pointer.generation == new.generation:
-        return RotateKeysResponse(namespace=access.namespace, generation=new.generation)
+        return wire.RotateKeysResponse(namespace=access.namespace, generation=new.generation)
     if pointer.generation != access.generation:
         raise WrongGeneration(pointer.generation)
     if new.generation < pointer.generation:
@@ -285,13 +273,13 @@ async def rotate_keys(ctx: Context, access: Access, new: SealedKey, deadline: De
         return await ctx.namespaces.rotate(access, partial(_rotated, ctx, access, pointer, new))
 
 
-async def _rotated(ctx: Context, access: Access, pointer: Pointer, new: SealedKey) -> RotateKeysResponse:
+async def _rotated(ctx: Context, access: Access, pointer: Pointer, new: SealedKey) -> wire.RotateKeysResponse:
     opened = await creation.open_existing(ctx.ports, pointer, access.account, access.secret)
     if opened is None:
-        raise Refused("not_found", "no such namespace in this account")
+        raise _no_such_namespace()
     done = await rotate(ctx.ports, access.account, pointer, opened.keys, new)
     seen = await ctx.erasures.erase_at_once(done.report)
-    return RotateKeysResponse(
+    return wire.RotateKeysResponse(
         namespace=access.namespace,
         generation=done.pointer.generation,
         entries=done.entries,

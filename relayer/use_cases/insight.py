@@ -29,35 +29,16 @@ from relayer.lib.work import Deadline
 from relayer.namespaces.context import ChatWork, Context
 from relayer.ports import ChatAnswer, ChatMessage, ChatModel
 from relayer.use_cases.recall import recall
-from relayer.wire import schemas
+from relayer.wire import memories as wire
 from relayer.wire.fields import clip, is_no_recall, one_line, remove_invisible
-from relayer.wire.memories import (
-    ActiveRecallRequest,
-    ActiveRecallResponse,
-    AskRequest,
-    AskResponse,
-    FallbackReason,
-    StyleName,
-)
-from relayer.wire.schemas import RecallResponse
 
 _VERSION = "1"
 
 
-def active_prompt(style: StyleName, characters: int) -> str:
-    """Return the system prompt for a reminder: the common rules, then those of the style.
-
-    Args:
-        style: the name of the style.
-        characters: the maximum length of the reminder.
-    """
+def active_prompt(style: wire.StyleName, characters: int) -> str:
+    """Return the system prompt for a reminder of up to ``characters`` characters: the common rules, then those of the style."""
     rules = _read(f"active/{_VERSION}.txt").replace("{characters}", str(characters))
     return f"{rules}\n{_read(f'active/{_VERSION}.{style}.txt')}"
-
-
-def ask_prompt(characters: int) -> str:
-    """Return the system prompt for an answer of up to ``characters`` characters."""
-    return _read(f"ask/{_VERSION}.txt").replace("{characters}", str(characters))
 
 
 def _read(name: str) -> str:
@@ -97,19 +78,9 @@ def render(memories: Sequence[Excerpt], **said: str) -> str:
         "memories": [
             {"number": number, "when": memory.day, "speaker": memory.speaker, "text": memory.shown}
             for number, memory in enumerate(memories, 1)
-        ],
+        ]
     }
     return json.dumps(document | said, ensure_ascii=False, indent=1)
-
-
-def fitting(memories: Sequence[Excerpt]) -> int:
-    """Return how many of the memories, best first, fit a prompt of `_MOST_IN_ALL` characters; at least one if there is any."""
-    room = _MOST_IN_ALL
-    for number, memory in enumerate(memories):
-        room -= len(memory.shown)
-        if room < 0:
-            return max(number, 1)
-    return len(memories)
 
 
 def doubt_about(text: str, memories: Sequence[Excerpt], *said: str) -> Doubt | None:
@@ -143,9 +114,10 @@ _LARGEST_SPARE_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A prompt for a model; the fields are those of `relayer.ports.ChatModel.complete`."""
+    """A prompt for a model: what the system tells it, what the user says, and options of `relayer.ports.ChatModel.complete`."""
 
-    messages: Sequence[ChatMessage]
+    told: str
+    said: str
     max_tokens: int
     schema: Mapping[str, object] | None = None
     effort: str = ""
@@ -167,24 +139,33 @@ class Checked:
 
 
 async def search(
-    ctx: Context, access: Access, request: ActiveRecallRequest | AskRequest, query: str, deadline: Deadline
-) -> schemas.RecallResponse:
+    ctx: Context,
+    access: Access,
+    request: wire.ActiveRecallRequest | wire.AskRequest,
+    query: str,
+    deadline: Deadline,
+) -> wire.RecallResponse:
     """Search the memories that the model is to read, with the options of the request; raises as `recall`."""
     shared = {
-        name: getattr(request, name) for name in schemas.RecallRequest.model_fields if hasattr(request, name)
+        name: getattr(request, name) for name in wire.RecallRequest.model_fields if hasattr(request, name)
     }
     # An answer is asked for, a reminder is not.
-    shared |= {"query": query, "unasked": isinstance(request, ActiveRecallRequest)}
-    return await recall(ctx, access, schemas.RecallRequest.model_validate(shared), deadline)
+    shared |= {"query": query, "unasked": isinstance(request, wire.ActiveRecallRequest)}
+    return await recall(ctx, access, wire.RecallRequest.model_validate(shared), deadline)
 
 
-def excerpts_of(hits: Sequence[schemas.RecallHit]) -> list[Excerpt]:
-    """Return the hits as they appear in a prompt, as many as fit."""
-    known = [
-        Excerpt(hit.text, hit.created_at if hit.occurred_at is None else hit.occurred_at, hit.source.speaker)
-        for hit in hits
-    ]
-    return known[: fitting(known)]
+def excerpts_of(hits: Sequence[wire.RecallHit]) -> list[Excerpt]:
+    """Return the hits as they appear in a prompt, as many as fit; at least one if there is any."""
+    known: list[Excerpt] = []
+    room = _MOST_IN_ALL
+    for hit in hits:
+        at = hit.created_at if hit.occurred_at is None else hit.occurred_at
+        excerpt = Excerpt(hit.text, at, hit.source.speaker)
+        room -= len(excerpt.shown)
+        if known and room < 0:
+            break
+        known.append(excerpt)
+    return known
 
 
 async def consult(
@@ -198,13 +179,7 @@ async def consult(
 ) -> ChatAnswer:
     """Complete a prompt and count the tokens for an account. If the request is cancelled, so is the completion.
 
-    Args:
-        ctx: the services of the relayer.
-        work: the relayer's models and their budget.
-        account: the account that pays.
-        question: the prompt.
-        deadline: of the request.
-        models: to be tried in this order, each if the one before is not available; empty for those of ``work``.
+    The ``models`` are tried in this order, each if the one before is not available; empty for those of ``work``.
 
     Raises:
         TimeoutError: the model took longer than the remaining time, less a reserve for the response.
@@ -220,10 +195,7 @@ async def consult(
 def models_for(work: ChatWork, named: str = "", *, resolved_only: bool = False) -> list[ChatModel]:
     """Return the models to try, in order: the named one if the relayer has it, otherwise its main model; then the other one.
 
-    Args:
-        work: the relayer's models.
-        named: the model that the request names; empty for any.
-        resolved_only: whether to return only the named model, or only the main model if the request names none.
+    With ``resolved_only``, only the named model is returned, or only the main model if none is named.
     """
     known = [work.model, *([work.fallback] if work.fallback is not None else [])]
     wished = [model for model in known if model.name == named]
@@ -233,12 +205,7 @@ def models_for(work: ChatWork, named: str = "", *, resolved_only: bool = False) 
 
 
 async def _ask(  # noqa: PLR0917 - private, and called twice with the same names
-    ctx: Context,
-    work: ChatWork,
-    account: str,
-    model: ChatModel,
-    question: Question,
-    deadline: Deadline,
+    ctx: Context, work: ChatWork, account: str, model: ChatModel, question: Question, deadline: Deadline
 ) -> ChatAnswer:
     left = deadline.remaining()
     seconds = min(work.seconds, left - min(_SPARE_SECONDS, left * _LARGEST_SPARE_SHARE))
@@ -246,7 +213,7 @@ async def _ask(  # noqa: PLR0917 - private, and called twice with the same names
     try:
         async with asyncio.timeout(seconds):
             answer = await model.complete(
-                question.messages,
+                [ChatMessage("system", question.told), ChatMessage("user", question.said)],
                 schema=question.schema,
                 max_tokens=question.max_tokens,
                 seconds=seconds,
@@ -286,23 +253,12 @@ class _CitedAnswer(msgspec.Struct, frozen=True):
 _DECODER = msgspec.json.Decoder(_CitedAnswer)
 
 
-def ask_for_answer(request: AskRequest, memories: Sequence[Excerpt]) -> tuple[ChatMessage, ...]:
-    """Return the prompt for an answer to the request's question from memories."""
-    told = ask_prompt(request.max_chars)
-    return ChatMessage("system", told), ChatMessage("user", render(memories, question=request.question))
-
-
-def read_cited(answer: str, request: AskRequest, memories: Sequence[Excerpt], tokens: int = 0) -> Checked:
+def read_cited(
+    answer: str, request: wire.AskRequest, memories: Sequence[Excerpt], tokens: int = 0
+) -> Checked:
     """Parse and check a completion; the text is dropped if it cites nothing, or has names or numbers that its memories lack.
 
-    Args:
-        answer: the completion.
-        request: the question.
-        memories: what the model read.
-        tokens: what the completion cost, for the error.
-
-    Raises:
-        ModelAnswerUnusable: ``not_json`` or ``wrong_shape``.
+    The error says how many ``tokens`` the completion cost. Raises `ModelAnswerUnusable`: ``not_json`` or ``wrong_shape``.
     """
     if is_no_recall(answer):
         return Checked("")
@@ -326,7 +282,7 @@ def read_cited(answer: str, request: AskRequest, memories: Sequence[Excerpt], to
     return Checked(clip(text, request.max_chars), cited)
 
 
-async def ask(ctx: Context, access: Access, request: AskRequest, deadline: Deadline) -> AskResponse:
+async def ask(ctx: Context, access: Access, request: wire.AskRequest, deadline: Deadline) -> wire.AskResponse:
     """Answer a question from memories, with citations. No model is asked if nothing is found.
 
     Raises:
@@ -349,9 +305,10 @@ async def ask(ctx: Context, access: Access, request: AskRequest, deadline: Deadl
     common = {"position": found.position, "degraded": found.degraded, "considered": found.considered}
     memories = excerpts_of(found.memories)
     if not memories:
-        return AskResponse.model_validate({"status": "unknown"} | common)
+        return wire.AskResponse.model_validate({"status": "unknown"} | common)
     try:
-        question = Question(ask_for_answer(request, memories), CITED_TOKENS, SCHEMA)
+        told = _read(f"ask/{_VERSION}.txt").replace("{characters}", str(request.max_chars))
+        question = Question(told, render(memories, question=request.question), CITED_TOKENS, SCHEMA)
         answer = await consult(ctx, work, access.account, question, deadline)
     except TimeoutError as error:
         raise DeadlineExceeded("model") from error
@@ -359,9 +316,9 @@ async def ask(ctx: Context, access: Access, request: AskRequest, deadline: Deadl
     cited = await asyncio.to_thread(read_cited, answer.text, request, memories, answer.tokens)
     if not cited.text:
         reason = "not_proved" if cited.doubt else None
-        return AskResponse.model_validate({"status": "unknown", "reason": reason} | common)
+        return wire.AskResponse.model_validate({"status": "unknown", "reason": reason} | common)
     citations = tuple(found.memories[index] for index in cited.citations)
-    return AskResponse.model_validate(
+    return wire.AskResponse.model_validate(
         {"status": "answered", "answer": cited.text, "citations": citations} | common
     )
 
@@ -370,16 +327,7 @@ async def ask(ctx: Context, access: Access, request: AskRequest, deadline: Deadl
 REMINDER_TOKENS = 1024
 
 
-def ask_for_reminder(request: ActiveRecallRequest, memories: Sequence[Excerpt]) -> tuple[ChatMessage, ...]:
-    """Return the prompt for a reminder."""
-    told = request.prompt_override or active_prompt(request.style, request.max_chars)
-    if request.prompt_append:
-        told = f"{told}\n{request.prompt_append}"
-    said = render(memories, conversation=request.context or request.query, latest_message=request.query)
-    return ChatMessage("system", told), ChatMessage("user", said)
-
-
-def read_reminder(answer: str, request: ActiveRecallRequest, memories: Sequence[Excerpt]) -> Checked:
+def read_reminder(answer: str, request: wire.ActiveRecallRequest, memories: Sequence[Excerpt]) -> Checked:
     """Check a completion and return it as one line, cut after a word; it is dropped if the memories do not support it."""
     line = one_line(answer)
     if is_no_recall(line):
@@ -397,18 +345,12 @@ _THOUGHT = 8
 
 
 async def active_recall(
-    ctx: Context, access: Access, request: ActiveRecallRequest, deadline: Deadline
-) -> ActiveRecallResponse:
+    ctx: Context, access: Access, request: wire.ActiveRecallRequest, deadline: Deadline
+) -> wire.ActiveRecallResponse:
     """Let a language model summarise the memories that matter for the next turn.
 
     The model gets the hits of a search; it is not called if there are none. If the model fails or is too
     slow, the response contains the hits instead.
-
-    Args:
-        ctx: the parts of the relayer that serve requests.
-        access: the namespace, and the rights of the caller.
-        request: the query, the model and its limits.
-        deadline: the time by which the response must be ready, even without the model.
 
     Returns:
         A response whose ``status`` is ``ok`` (with the summary), ``empty`` (nothing to recall), ``fallback``
@@ -420,7 +362,9 @@ async def active_recall(
     found = await search(ctx, access, request, request.query, deadline)
     if not found.memories:
         return _answer(found, "empty")
-    missing = ctx.chat is not None and bool(request.model) and not _has(ctx.chat, request.model)
+    missing = False
+    if ctx.chat is not None and request.model:
+        missing = not models_for(ctx.chat, request.model, resolved_only=True)
     try:
         reminder, model = await _remind(ctx, access, request, found, deadline)
     except ModelToBeAsked as asked:
@@ -435,13 +379,17 @@ async def active_recall(
 class _Undecided(Exception):
     """Raised if no model could decide which memories help; ``reason`` says why."""
 
-    def __init__(self, reason: FallbackReason) -> None:
+    def __init__(self, reason: wire.FallbackReason) -> None:
         super().__init__(reason)
         self.reason = reason
 
 
 async def _remind(
-    ctx: Context, access: Access, request: ActiveRecallRequest, found: RecallResponse, deadline: Deadline
+    ctx: Context,
+    access: Access,
+    request: wire.ActiveRecallRequest,
+    found: wire.RecallResponse,
+    deadline: Deadline,
 ) -> tuple[str, str]:
     """Return the model's reminder, empty if the model found nothing helpful, and the name of the model.
 
@@ -453,9 +401,13 @@ async def _remind(
     if work.budget.wait_ms(access.account, ctx.clock.now_ms()):
         raise _Undecided("over_budget")
     memories = excerpts_of(found.memories)
+    told = request.prompt_override or active_prompt(request.style, request.max_chars)
+    if request.prompt_append:
+        told = f"{told}\n{request.prompt_append}"
     thinks = request.thinking in _EFFORTS
     question = Question(
-        ask_for_reminder(request, memories),
+        told,
+        render(memories, conversation=request.context or request.query, latest_message=request.query),
         REMINDER_TOKENS * (_THOUGHT if thinks else 1),
         effort=request.thinking if thinks else "",
     )
@@ -476,7 +428,7 @@ async def _remind(
     return reminder.text, answer.model
 
 
-def _reminders(ctx: Context, request: ActiveRecallRequest) -> tuple[ChatWork, Sequence[ChatModel]]:
+def _reminders(ctx: Context, request: wire.ActiveRecallRequest) -> tuple[ChatWork, Sequence[ChatModel]]:
     """Return the models to try: the relayer's, or the gateway's if the relayer has none, or has not the one that is required."""
     if ctx.chat is not None:
         only = request.model_fallback == "resolved-only"
@@ -489,19 +441,14 @@ def _reminders(ctx: Context, request: ActiveRecallRequest) -> tuple[ChatWork, Se
     return ChatWork(borrowed, ModelBudget(DailyLimits())), [borrowed]
 
 
-def _has(work: ChatWork, named: str) -> bool:
-    """Return whether the relayer has a model of this name."""
-    return any(model.name == named for model in (work.model, work.fallback) if model is not None)
-
-
 def _answer(
-    found: RecallResponse,
+    found: wire.RecallResponse,
     status: Literal["ok", "empty", "fallback", "ask"],
     summary: str = "",
     *,
-    reason: FallbackReason | None = None,
-) -> ActiveRecallResponse:
-    return ActiveRecallResponse(
+    reason: wire.FallbackReason | None = None,
+) -> wire.ActiveRecallResponse:
+    return wire.ActiveRecallResponse(
         status=status,
         summary=summary,
         reason=reason,

@@ -59,7 +59,6 @@ async def supersede(
     Raises:
         Refused: ``not_found``, ``stale_head`` (it is not the live version), ``bad_vector`` or
             ``idempotency_conflict``.
-        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
     """
     if request.text is not None:
         request = request.model_copy(
@@ -135,7 +134,12 @@ def _stored(opened: OpenNamespace, outcome: Outcome, wanted: bytes) -> bytes:
     if outcome.refusal is Refusal.UNKNOWN_RECORD:
         raise no_such_memory()
     if outcome.refusal is Refusal.STALE_HEAD:
-        raise Refused(outcome.refusal, _why_stale(opened.state(wanted)))
+        state = opened.state(wanted)
+        if state is not None and state.superseded_by:
+            why = "this memory has a newer version: change that one, see superseded_by"
+        else:
+            why = "this memory is forgotten: restore it first"
+        raise Refused(outcome.refusal, why)
     if outcome.refusal is not None:
         raise Refused(
             outcome.refusal, "the namespace does not take this version: read the memory and try again"
@@ -146,20 +150,12 @@ def _stored(opened: OpenNamespace, outcome: Outcome, wanted: bytes) -> bytes:
     return outcome.subject
 
 
-def _why_stale(state: RecordState | None) -> str:
-    if state is not None and state.superseded_by:
-        return "this memory has a newer version: change that one, see superseded_by"
-    return "this memory is forgotten: restore it first"
-
-
 async def restore(ctx: Context, access: Access, memory_id: str, deadline: Deadline) -> life.RestoreResponse:
     """Restore a forgotten memory, an old version or what another memory replaced; if all of it is live, the response is the same.
 
-    A restored old version replaces the live version, which becomes an old version. A memory that another one replaced comes back
-    next to that one. A live memory that lost a statement gets a version with the whole text.
-
-    Raises:
-        Refused: ``not_found``, or ``stale_head``: an old version whose newest version is forgotten, or changed meanwhile.
+    A restored old version replaces the live version, which becomes an old version. A memory that another one replaced comes
+    back next to that one. A live memory that lost a statement gets a version with the whole text. Raises `Refused`:
+    ``not_found``, or ``stale_head``: an old version whose newest version is forgotten, or changed meanwhile.
     """
     async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
         known, memory = opened.state(wanted), opened.memory(wanted)
@@ -239,12 +235,10 @@ async def delete(
 ) -> life.DeleteResponse:
     """Forget the live memories that match the request's filter, or erase all that match, newest first.
 
-    At most `life.MAX_DELETED` are forgotten or erased. The filter is evaluated once: if the same signed request is repeated, at
-    any relayer, the response says what it did the first time. A namespace that does not exist is not created; the log, which
-    records other deletions, is missing then, so the request is claimed in the store for a day.
-
-    Raises:
-        Refused: ``nonce_reused``.
+    At most `life.MAX_DELETED` are forgotten or erased. The filter is evaluated once: if the same signed request is repeated,
+    at any relayer, the response says what it did the first time. A namespace that does not exist is not created; the log,
+    which records other deletions, is missing then, so the request is claimed in the store for a day. Raises `Refused`:
+    ``nonce_reused``.
     """
     reports = ErasureReports(ctx.ports)
     claim = hashlib.sha256(access.principal.author + access.principal.nonce).digest()[:16]
@@ -270,9 +264,14 @@ async def delete(
         if taken and request.mode == "erase":
             erasure = await erase_records(ctx, opened, access, taken, deadline)
             return _answer(opened, request, passing[len(taken) :], taken, erasure)
-        forgets = [_forget(access, record) for record in taken]
+        # A load balancer may send one request to two relayers, which find different memories. The operation index comes from the
+        # memory's id, so that no operation is mistaken for that of another memory.
+        forgets = [Forget(access.origin(int.from_bytes(record[-7:])), record) for record in taken]
         outcomes = (await opened.append([evaluated(access), *forgets], deadline))[1:]
-        done = sum(map(_is_done, outcomes, taken))
+        done = sum(
+            outcome.result is OperationResult.FORGOTTEN and outcome.subject == record
+            for outcome, record in zip(outcomes, taken, strict=True)
+        )
         answer = _answer(opened, request, passing[len(taken) :], taken)
         left = answer.remaining + len(taken) - done
         return answer.model_copy(update={"forgotten": done, "remaining": left})
@@ -283,10 +282,7 @@ def _passing(
 ) -> list[RecordState]:
     """Return what matches the filter now: memories, newest first, then stored turns if they are to be erased too.
 
-    Args:
-        opened: the namespace.
-        request: the filter and the mode.
-        before: only records from before this entry of the log; None for all.
+    With ``before``, only records from before this entry of the log.
     """
     erases = request.mode == "erase"
     passing = [memory.state for memory in opened.memories(request) if erases or memory.is_live][::-1]
@@ -335,14 +331,3 @@ def _answer(
         erased=0 if erasure is None else len(erasure.memories) + len(erasure.derived),
         erasure=erasure,
     )
-
-
-def _forget(access: Access, record: bytes) -> Forget:
-    # A load balancer may send one request to two relayers, which find different memories. The operation index comes from the
-    # memory's id, so that no operation is mistaken for that of another memory.
-    index = int.from_bytes(record[-7:])
-    return Forget(access.origin(index), record)
-
-
-def _is_done(outcome: Outcome, record: bytes) -> bool:
-    return outcome.result is OperationResult.FORGOTTEN and outcome.subject == record

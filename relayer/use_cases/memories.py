@@ -18,13 +18,12 @@ from relayer.access.accounts import Access
 from relayer.domain.operations import Forget, OperationResult
 from relayer.errors import Refused
 from relayer.lib.work import Deadline
-from relayer.namespaces.context import Context, look_up, no_such_memory, nonce_reused
+from relayer.namespaces.context import Context, look_up, no_such_memory, nonce_reused, parse_id
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory
-from relayer.use_cases.transcripts import lines_of, may_be_read, shown
+from relayer.use_cases.transcripts import may_be_read, shown
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.wire.errors import Malformed
 from relayer.wire.fields import Status
 from relayer.wire.service import ExportEnd, ExportHead, ExportLine, ExportRequest, ExportTurn, KeptTurn
 from relayer.writing.present import page_of, position, show
@@ -46,7 +45,8 @@ async def list_memories(
     Raises:
         Refused: ``bad_cursor``.
     """
-    mark = None if cursor is None else _mark_of(cursor)
+    bad = Refused("bad_cursor", "cursor must be the next_cursor of an earlier page")
+    mark = None if cursor is None else parse_id(cursor, bad)
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             return schemas.ListResponse(memories=(), total=0)
@@ -67,9 +67,7 @@ async def list_memories(
         rest = wanted[_after(mark, opened, wanted) :]
         page = page_of(_show(opened, record) for record in rest[:limit])
         return schemas.ListResponse(
-            memories=page,
-            next_cursor=page[-1].id if len(rest) > len(page) else None,
-            total=len(wanted),
+            memories=page, next_cursor=page[-1].id if len(rest) > len(page) else None, total=len(wanted)
         )
 
 
@@ -143,13 +141,6 @@ def _show(opened: OpenNamespace, record: bytes) -> schemas.Memory:
     return show(memory, opened.ended_at(memory))
 
 
-def _mark_of(cursor: str) -> bytes:
-    try:
-        return ulid.parse(cursor)
-    except Malformed as error:
-        raise Refused("bad_cursor", "cursor must be the next_cursor of an earlier page") from error
-
-
 def _after(mark: bytes | None, opened: OpenNamespace, wanted: Sequence[bytes]) -> int:
     """Return how many of ``wanted`` come before the page. The cursor's memory need not be in ``wanted`` any more.
 
@@ -173,10 +164,8 @@ async def export(
 ) -> AsyncIterator[bytes]:
     """Select what is exported, and return an iterator of its lines: a head, the memories, oldest first, turns, and an end.
 
-    Memories that are stored later are not exported, and those that are erased meanwhile are left out.
-
-    Raises:
-        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use`; the iterator itself raises nothing.
+    Memories that are stored later are not exported, and those that are erased meanwhile are left out. Raises `RelayerError`:
+    as `relayer.namespaces.cache.OpenNamespaces.use`; the iterator itself raises nothing.
     """
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
@@ -234,7 +223,7 @@ def kept_turn(turn: OpenedMemory) -> KeptTurn:
         audience=turn.record.audience,
         created_at=turn.record.created_at,
         memories=tuple(map(ulid.render, turn.state.sources)),
-        lines=tuple(map(shown, lines_of(turn))),
+        lines=tuple(map(shown, turn.record.lines)),
     )
 
 

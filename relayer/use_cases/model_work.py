@@ -14,17 +14,17 @@ import msgspec
 
 from relayer.access.accounts import Access
 from relayer.domain.operations import JobState
-from relayer.errors import ModelAnswerUnusable, Refused
+from relayer.errors import ModelAnswerUnusable
 from relayer.extraction.llm.borrowed import BorrowedModel, ModelToBeAsked
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
 from relayer.jobs.worker import fail, finish, pending_jobs
 from relayer.lib.job_queue import DailyLimits, ModelBudget, PendingJob
 from relayer.lib.work import Deadline
-from relayer.namespaces.context import Context, FactWork
+from relayer.namespaces.context import Context, FactWork, no_such_job, parse_id
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire import codec as ulid
-from relayer.wire.errors import Malformed, UnsealError
+from relayer.wire.errors import UnsealError
 from relayer.wire.questions import GivenAnswer, ModelWorkRequest, ModelWorkResponse
 
 # For this long, a prompt that was handed out to one gateway is not handed out again. If that gateway dies, the job is delayed by
@@ -39,7 +39,6 @@ async def model_work(
 
     Raises:
         Refused: ``not_found``: the job's id is invalid.
-        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
     """
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
@@ -58,10 +57,7 @@ async def _take(
     ctx: Context, opened: OpenNamespace, request: ModelWorkRequest, job_id: str
 ) -> ModelWorkResponse:
     """Finish a job with the completion of the gateway's model; without a completion, retry the job later."""
-    try:
-        job = opened.job(ulid.parse(job_id))
-    except Malformed as error:
-        raise Refused("not_found", "no such job in this namespace") from error
+    job = opened.job(parse_id(job_id, no_such_job()))
     if job is None or job.outcome is not None or job not in _lent(ctx, opened):
         return ModelWorkResponse(outcome="stale")
     if request.answer is None:
@@ -119,7 +115,6 @@ async def _next(
 
 
 def _lent(ctx: Context, opened: OpenNamespace) -> Sequence[JobState]:
-    """Return the open jobs that this relayer has no model for."""
     own = ctx.own_works
     return [job for job in pending_jobs(opened) if job.work not in own]
 

@@ -35,28 +35,16 @@ from relayer.search.times import NamedTime, named_days
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
+from relayer.wire import service as wire
 from relayer.wire.errors import Malformed
 from relayer.wire.fields import Kind, Trust, one_line
 from relayer.wire.labels import PROJECTS, decode_metadata
 from relayer.wire.memories import ContextDay, ContextResponse
-from relayer.wire.service import (
-    INTRODUCTION,
-    SECTIONS,
-    ProfileLine,
-    ProfileResponse,
-    ProfileSection,
-    SectionName,
-    StandingLine,
-    StandingResponse,
-    heading,
-    item,
-    render,
-)
 from relayer.wire.signing import Right
 from relayer.writing.present import PAGE_BYTES, encoded_size, page_of, position, show
 
 # Summaries are left out, because a session's memories have lines of their own.
-_SECTION_OF: Final[dict[Kind, SectionName]] = {
+_SECTION_OF: Final[dict[Kind, wire.SectionName]] = {
     Kind.PROFILE: "user",
     Kind.FACT: "user",
     Kind.PREFERENCE: "preferences",
@@ -100,7 +88,6 @@ class _Choice:
         now: in ms since the epoch.
         audiences: only memories for these; empty for all.
         trusts: only memories of these; empty for all.
-        candidates: the memories that may be part of the profile.
         outdone: for each memory that others contradict, the most trusted of those, as an index in `_DISTANCE`; 0 is the user.
         wishes: the wishes not to be reminded, which keep memories out.
         retold: the memories that a fact was derived from.
@@ -163,44 +150,36 @@ async def profile(
     audiences: Sequence[str],
     trusts: Sequence[str],
     deadline: Deadline,
-) -> ProfileResponse:
+) -> wire.ProfileResponse:
     """Return the profile of a namespace, within a token budget.
 
     Memories are chosen by whether they are pinned, by importance, by how often they were repeated, and by how recent they are.
     None is cut. Of two that contradict each other, the newer one is chosen, and a fact replaces the words that it was derived
     from.
 
-    Args:
-        ctx: the services of the relayer.
-        access: the namespace, with its key.
-        max_tokens: the budget of the whole document, at four bytes per token.
-        audiences: only memories for these; empty for all.
-        trusts: only memories of these; empty for all.
-        deadline: of the request.
-
-    Raises:
-        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
+    ``max_tokens`` is the budget of the whole document, at four bytes per token. Only memories for the ``audiences`` and of the
+    ``trusts`` are chosen; empty for all.
     """
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
-            return ProfileResponse(document="", sections=(), shown=0, total=0)
+            return wire.ProfileResponse(document="", sections=(), shown=0, total=0)
         await opened.refresh(deadline)
         async with deadline.step("read"):
             found = await _candidates(opened, ctx.clock.now_ms(), audiences, trusts)
         chosen = _choose(opened, found, max_tokens * _BYTES_PER_TOKEN)
         # Group lines into sections, each in the order of the log, so that new lines come after those that a provider has cached.
-        lines: dict[SectionName, list[tuple[int, ProfileLine]]] = defaultdict(list)
+        lines: dict[wire.SectionName, list[tuple[int, wire.ProfileLine]]] = defaultdict(list)
         for place, name, line in chosen:
             lines[name].append((place, line))
         sections = tuple(
-            ProfileSection(
+            wire.ProfileSection(
                 name=name, lines=tuple(line for _, line in sorted(lines[name], key=lambda one: one[0]))
             )
-            for name in SECTIONS
+            for name in wire.SECTIONS
             if name in lines
         )
-        return ProfileResponse(
-            document=render(sections),
+        return wire.ProfileResponse(
+            document=wire.render(sections),
             sections=sections,
             shown=len(chosen),
             total=len(found),
@@ -227,11 +206,11 @@ async def _candidates(
 
 def _choose(
     opened: OpenNamespace, candidates: Iterable[_Candidate], room: int
-) -> list[tuple[int, SectionName, ProfileLine]]:
+) -> list[tuple[int, wire.SectionName, wire.ProfileLine]]:
     """Return the lines that fit ``room`` bytes, without repeated texts, each with its index in the log and its section."""
-    room -= len(INTRODUCTION.encode())
-    chosen: list[tuple[int, SectionName, ProfileLine]] = []
-    begun: set[SectionName] = set()
+    room -= len(wire.INTRODUCTION.encode())
+    chosen: list[tuple[int, wire.SectionName, wire.ProfileLine]] = []
+    begun: set[wire.SectionName] = set()
     said: set[tuple[str, str]] = set()
     misses = 0
     for one in candidates:
@@ -243,7 +222,7 @@ def _choose(
         words = (line.speaker, text.casefold())
         if words in said:
             continue
-        needed = len(item(line).encode()) + (0 if name in begun else len(heading(name).encode()))
+        needed = len(wire.item(line).encode()) + (0 if name in begun else len(wire.heading(name).encode()))
         if needed > room:
             misses += 1
             if misses == _MISSES:
@@ -257,8 +236,8 @@ def _choose(
     return chosen
 
 
-def _line(record: Record, text: str) -> ProfileLine:
-    return ProfileLine(
+def _line(record: Record, text: str) -> wire.ProfileLine:
+    return wire.ProfileLine(
         id=ulid.render(record.id),
         text=text,
         speaker=one_line(record.source.speaker),
@@ -285,32 +264,23 @@ async def standing(
     audiences: Sequence[str],
     trusts: Sequence[str],
     deadline: Deadline,
-) -> StandingResponse:
+) -> wire.StandingResponse:
     """Return the lines for every prompt: dangers first, then wishes about responses, then who the person is.
 
     Within each class, pinned memories come first, then the newest ones. A memory is left out if all of its words occur in one
     line before it.
 
-    Args:
-        ctx: the services of the relayer.
-        access: the namespace, with its key.
-        lines: the maximum number of lines.
-        audiences: only memories for these; empty for all.
-        trusts: only memories of these; empty for all.
-        deadline: of the request.
-
-    Raises:
-        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
+    There are at most ``lines``, of memories for the ``audiences`` and of the ``trusts``; empty for all.
     """
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
-            return StandingResponse(lines=())
+            return wire.StandingResponse(lines=())
         await opened.refresh(deadline)
         async with deadline.step("read"):
             chosen = await _candidates(opened, ctx.clock.now_ms(), audiences, trusts)
             found, complete = await _look(opened, chosen, deadline)
         ordered = chain.from_iterable(found[kind] for kind in CLASSES[1:])
-        return StandingResponse(
+        return wire.StandingResponse(
             lines=tuple(_distinct(opened, ordered))[:lines],
             complete=complete,
             position=position(opened.position),
@@ -335,7 +305,9 @@ async def _look(
     return found, True
 
 
-def _distinct(opened: OpenNamespace, ordered: Iterable[tuple[bytes, Essential]]) -> Iterator[StandingLine]:
+def _distinct(
+    opened: OpenNamespace, ordered: Iterable[tuple[bytes, Essential]]
+) -> Iterator[wire.StandingLine]:
     said: list[frozenset[str]] = []
     for record_id, kind in ordered:
         memory = opened.memory(record_id)
@@ -343,7 +315,7 @@ def _distinct(opened: OpenNamespace, ordered: Iterable[tuple[bytes, Essential]])
         words = frozenset(text.casefold().rstrip(".!").split())
         if memory is not None and words and not any(words <= other for other in said):
             said.append(words)
-            yield StandingLine(**dict(_line(memory.record, text)), about=kind)
+            yield wire.StandingLine(**dict(_line(memory.record, text)), about=kind)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -366,15 +338,9 @@ async def newest_days(
 ) -> ContextResponse:
     """Return the newest memories of the newest days, by when they happened or else were stored, and those that name a coming day.
 
-    Args:
-        ctx: the services of the relayer.
-        access: the namespace, with its key.
-        days: the maximum number of days; days without memories do not count.
-        items: the maximum number of memories of one day, and of those that name a coming day.
-        offset_minutes: the offset of the reader's time zone from UTC, which says when a day begins.
-        audiences: only memories for these; empty for all.
-        trusts: only memories of these; empty for all.
-        deadline: of the request.
+    Days without memories do not count. ``items`` limits the memories of one day, and those that name a coming day.
+    ``offset_minutes`` is the offset of the reader's time zone from UTC, which says when a day begins. Empty ``audiences`` and
+    ``trusts`` mean all.
     """
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
@@ -416,11 +382,8 @@ async def _coming(
 ) -> list[OpenedMemory]:
     """Return the memories that name a coming day, the soonest first, of one day the newest first.
 
-    Args:
-        memories: oldest first; if the time is nearly up, only the newest of them are read.
-        now: in ms since the epoch.
-        place: the reader's time zone.
-        deadline: of the request.
+    ``memories`` are oldest first; if the time is nearly up, only the newest of them are read. ``now`` is in ms, and ``place``
+    the reader's time zone.
     """
     reserve = deadline.remaining() * (1 - _SHARE)
     today = (_EPOCH + timedelta(milliseconds=now)).astimezone(place).date()
@@ -475,11 +438,8 @@ async def list_namespaces(
 ) -> schemas.NamespacesResponse:
     """List the namespaces that the principal's certificate allows to read, in no meaningful order.
 
-    Only the pointers of the page are read, so a page may have fewer namespaces than ``limit`` if the certificate does not cover
-    all of them.
-
-    Raises:
-        Refused: ``bad_cursor``.
+    Only the pointers of the page are read, so a page may have fewer namespaces than ``limit`` if the certificate does not
+    cover all of them. Raises `Refused`: ``bad_cursor``.
     """
     try:
         decoded = base64url.decode(cursor).decode("ascii") if cursor is not None else _CURSOR

@@ -32,17 +32,7 @@ from relayer.ports import CrossEncoder, EmbeddingModel, QueryVectors
 from relayer.search.index import QueryWords
 from relayer.search.key_mask import KeyMask
 from relayer.search.passages import passage_at
-from relayer.search.ranking import (
-    ABOUT,
-    ONESELF,
-    Hit,
-    SearchJudgement,
-    SearchResult,
-    diverse,
-    faded,
-    in_order,
-    without_name,
-)
+from relayer.search.ranking import ABOUT, ONESELF, Hit, SearchResult, diverse, faded, in_order, without_name
 from relayer.search.times import TIME_WEIGHT, Times, named_times, nearness
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
@@ -119,7 +109,7 @@ def ordered(
         if fades is not None and not (record := opened.hit(hit.key).record).pinned:
             scores[hit.key] = faded(scores[hit.key], (now - record.said_at) / _DAY_MS, fades)
     if request.diversity:
-        scores = diverse(scores, opened.vector_of_hit, request.diversity, request.limit)
+        scores = diverse(scores, opened.index().row, request.diversity, request.limit)
     return in_order(hits, scores), costs
 
 
@@ -203,16 +193,9 @@ async def recall_encoded(
     searched by terms alone and the response is marked ``degraded``. The response is not validated, because memories are
     validated when they are stored.
 
-    Args:
-        ctx: the services of the relayer.
-        access: the namespace, with its key.
-        request: the query and its options.
-        deadline: when the response is due.
-
     Raises:
         Refused: ``bad_vector``: the request's vector does not fit the model.
         AccountBusy: too many requests of this account wait for the embedder.
-        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log's reads.
     """
     asked_at = ctx.clock.monotonic()
     if request.query is not None and len(request.query) > _QUERY_CHARACTERS:
@@ -264,9 +247,11 @@ class _Question:
 
     @classmethod
     def parsed(cls, opened: OpenNamespace, query: str) -> _Question:
-        """Parse a query to this namespace."""
         return cls(
-            query, QueryWords.from_query(query), read_prompt(query), opened.speakers(query)[:_MOST_NAMED]
+            query,
+            QueryWords.from_query(query),
+            read_prompt(query),
+            opened.index().speakers(query)[:_MOST_NAMED],
         )
 
 
@@ -358,7 +343,7 @@ async def _read(
 ) -> None:
     async with deadline.step("read"):
         await opened.read(request.consistency, request.min_position, asked_at)
-        if opened.null_is_due:
+        if opened.index().null_is_due:
             with suppress(EmbedderUnavailable, QueueFull):
                 await ctx.namespaces.calibrate(ctx.embedder_of(opened.model))
             await opened.measure_baseline()
@@ -416,13 +401,10 @@ class _Search:
     """A search of one namespace, which can be made more than once.
 
     Attributes:
-        opened: the namespace.
-        request: the query and its options.
         question: the parsed query; None if there is none.
         vectors: of the query, by the namespace's model; None if there are none.
         topic: see `_topic`.
         passing: the keys that pass the request's conditions; None for all.
-        now: in ms since the epoch.
         scores: see `MemoryIndex.search`.
         found: the result among the allowed memories, if it is known already.
     """
@@ -439,12 +421,10 @@ class _Search:
 
     @property
     def times(self) -> Times:
-        """The times that the query names."""
         return () if self.question is None else named_times(self.question.text, self.now)
 
     @property
     def count(self) -> int:
-        """The number of candidates to search for."""
         return wanted(self.request, self.times) * (2 if self.opened.repeats_texts else 1)
 
     def allowed(self, audiences: Sequence[str] | None = None) -> KeyMask | None:
@@ -458,19 +438,17 @@ class _Search:
         return allowed.within(self.passing.flags)
 
     def among(self, allowed: KeyMask | None, *, past: bool = False) -> SearchResult:
-        """Search the allowed memories."""
         words = reading = None
         vector = None if self.vectors is None else self.vectors.query
         if self.question is not None:
             words = self.question.words
             reading = self.question.form.reading(vector, self.opened.model.sha256)
-        return self.opened.search(
+        return self.opened.index(past=past).search(
             vector,
             words,
             self.count,
             allowed=allowed,
             floor=self.request.floor,
-            past=past,
             topic=self.topic,
             reading=reading,
             prompt=self.vectors if self.request.prompt else None,
@@ -535,7 +513,8 @@ def _answered(search: _Search) -> _Answer:
         live = (hit for hit in found.hits if opened.is_live(opened.id_of_hit(hit.key)))
         found = replace(found, hits=tuple(live))
     wishes = opened.wishes(request.audiences, request.trusts, now)
-    gone = _gone(opened, request.standing, wishes)
+    records = ((one, opened.record(ulid.parse(one))) for one in request.standing)
+    gone = tuple(one for one, record in records if record is None or kept_out_by(record, wishes))
     if not (request.prompt or request.unasked):
         wishes = []
     elif question is not None and wishes:
@@ -558,32 +537,27 @@ def _answered(search: _Search) -> _Answer:
     explained = penalties if request.explain else None
     memories = [_hit(opened, hit, shows[hit.key], explained) for hit in hits]
     kept = within_budget(memories, request.max_tokens)
-    at = opened.position
+    at, judgement = opened.position, found.judgement
+    judged = {
+        "best": judgement.best,
+        "usual": judgement.null.median,
+        "needed": judgement.null.high,
+        "doubt": judgement.doubt,
+    }
     return _Answer(
         memories=kept,
         position={"seq": at.seq, "digest": at.digest.hex()},
         degraded=found.degraded or search.vectors is None,
         considered=found.considered,
-        judgement=_judgement(found.judgement) if request.explain else None,
+        judgement=judged if request.explain else None,
         left_out=len(memories) - len(kept),
         gone=gone,
         unmentioned=tuple(kept_out.values())[: request.limit],
     )
 
 
-def _gone(opened: OpenNamespace, standing: Sequence[str], wishes: Sequence[Wish]) -> tuple[str, ...]:
-    """Return the memories of a standing block that do not exist, or that a wish keeps out of prompts."""
-    records = ((one, opened.record(ulid.parse(one))) for one in standing)
-    return tuple(one for one, record in records if record is None or kept_out_by(record, wishes))
-
-
 class _Unspoken:
-    """The memories that wishes not to be reminded keep out of a prompt; each is compared with them once.
-
-    Args:
-        opened: the namespace.
-        wishes: see `OpenNamespace.wishes`.
-    """
+    """The memories that wishes not to be reminded keep out of a prompt; each is compared with them once."""
 
     def __init__(self, opened: OpenNamespace, wishes: Sequence[Wish]) -> None:
         self._opened = opened
@@ -678,24 +652,6 @@ def _newest_first(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container
     return list(placed.values())
 
 
-class _Evidence(msgspec.Struct, frozen=True):
-    cosine: float | None
-    bm25: float | None
-    covered: float
-    speaker: bool
-    score: float
-    penalty: float
-
-
-class _Found(msgspec.Struct, frozen=True):
-    """The fields of `schemas.RecallHit` that a memory does not have."""
-
-    relevance: float
-    distance: float
-    evidence: _Evidence | None
-    passage: str
-
-
 def _hit(
     opened: OpenNamespace, hit: Hit, shown: RenderedMemory, penalties: Mapping[int, float] | None
 ) -> tuple[RenderedMemory, bytes]:
@@ -703,24 +659,24 @@ def _hit(
     relevance = round(hit.relevance, 4)
     evidence, passage = None, ""
     if penalties is not None:
-        penalty = penalties.get(hit.key, 0.0)
-        evidence = _Evidence(hit.cosine, hit.bm25, hit.covered, hit.spoken, hit.evidence, penalty)
+        evidence = {
+            "cosine": hit.cosine,
+            "bm25": hit.bm25,
+            "covered": hit.covered,
+            "speaker": hit.spoken,
+            "score": hit.evidence,
+            "penalty": penalties.get(hit.key, 0.0),
+        }
     if hit.passage is not None:
         memory = opened.hit(hit.key)
         # Passages are those of the whole text.
         passage = "" if memory.replaced else passage_at(memory.record.text, hit.passage)
-    found = msgspec.json.encode(_Found(relevance, round(1 - relevance, 4), evidence, passage))
-    # The two JSON objects are joined into one.
+    # The fields of `schemas.RecallHit` that a memory does not have. The two JSON objects are joined into one.
+    distance = round(1 - relevance, 4)
+    found = msgspec.json.encode(
+        {"relevance": relevance, "distance": distance, "evidence": evidence, "passage": passage}
+    )
     return shown, shown.encoded[:-1] + b"," + found[1:]
-
-
-def _judgement(judgement: SearchJudgement) -> dict[str, float | None]:
-    return {
-        "best": judgement.best,
-        "usual": judgement.null.median,
-        "needed": judgement.null.high,
-        "doubt": judgement.doubt,
-    }
 
 
 def within_budget(

@@ -37,12 +37,7 @@ from relayer.writing.present import position, remembered
 async def remember(
     ctx: Context, access: Access, request: schemas.RememberRequest, deadline: Deadline
 ) -> schemas.RememberResponse:
-    """Store items.
-
-    Raises:
-        Refused: ``bad_vector`` or ``idempotency_conflict``.
-        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
-    """
+    """Store items; raises `Refused`: ``bad_vector`` or ``idempotency_conflict``."""
     items = request.items
     if not request.keep_secrets:
         items = await without_secrets(ctx, access.account, items)
@@ -79,7 +74,6 @@ async def import_memories(
 
     Raises:
         Refused: ``idempotency_conflict``.
-        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
     """
     now = ctx.clock.now_ms()
     codes = [_reason_to_skip(item, now) for item in request.memories]

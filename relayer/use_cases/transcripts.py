@@ -11,17 +11,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import (
-    DIALOGUE,
-    Line,
-    Outcome,
-    Put,
-    Record,
-    RecordState,
-    Source,
-    Stored,
-    encode_record,
-)
+from relayer.domain import operations as ops
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.words import clean
 from relayer.lib.work import Deadline, weight
@@ -51,7 +41,7 @@ async def keep_turn(
     access: Access,
     request: AnalyzeRequest,
     *,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[ops.Outcome],
     deadline: Deadline,
 ) -> None:
     """Store a turn word for word if all of its memories were stored. Repeating the request does not store it twice.
@@ -59,16 +49,8 @@ async def keep_turn(
     The turn is not stored if it contains a text that was forgotten or erased. Messages that the gateway marked as suspect are
     left out.
 
-    Args:
-        ctx: the services of the relayer.
-        opened: the namespace.
-        access: the namespace, with its key.
-        request: the turn; secrets must have been removed from it.
-        outcomes: the outcomes of storing its memories.
-        deadline: of the request.
-
-    Raises:
-        RelayerError: the log cannot append the turn now; the caller may repeat the request.
+    Secrets must have been removed from the request; ``outcomes`` are those of storing its memories. Raises `RelayerError`: the
+    log cannot append the turn now; the caller may repeat the request.
     """
     if any(outcome.refusal is not None for outcome in outcomes):
         return
@@ -83,7 +65,7 @@ async def keep_turn(
     ):
         return
     memories = tuple(dict.fromkeys(outcome.subject for outcome in outcomes))
-    dialogue = Record(
+    dialogue = ops.Record(
         id=ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10)),
         namespace=access.namespace,
         text="",
@@ -91,11 +73,11 @@ async def keep_turn(
         trust=Trust.TOOL,
         suspect=True,
         created_at=ctx.clock.now_ms(),
-        source=Source(
+        source=ops.Source(
             host=request.host,
             agent=access.principal.certificate.agent,
             session=request.session,
-            transcript=DIALOGUE,
+            transcript=ops.DIALOGUE,
             place=request.place,
         ),
         author=access.principal.author,
@@ -103,16 +85,18 @@ async def keep_turn(
     )
     keys = opened.keys
     # The same for every attempt of one request: if the entry of a second attempt holds the turn too, erasing finds it by this.
-    content = keys.content_mac(f"{DIALOGUE} {request.idempotency_key or access.principal.nonce.hex()}")
-    stored = Stored(
+    content = keys.content_mac(f"{ops.DIALOGUE} {request.idempotency_key or access.principal.nonce.hex()}")
+    stored = ops.Stored(
         record=dialogue.id,
         content=content,
-        sealed=keys.seal_record(dialogue.id, encode_record(dialogue), salt=ctx.randomness.bytes(SALT_SIZE)),
+        sealed=keys.seal_record(
+            dialogue.id, ops.encode_stored(dialogue), salt=ctx.randomness.bytes(SALT_SIZE)
+        ),
         created_at=dialogue.created_at,
         sources=memories,
     )
     origin = request_origin(opened, access, _INDEX, request.idempotency_key)
-    await opened.append([Put(origin, stored)], deadline)
+    await opened.append([ops.Put(origin, stored)], deadline)
 
 
 async def transcript(
@@ -123,12 +107,12 @@ async def transcript(
         if opened is None:
             return TranscriptResponse(lines=(), total=0)
         await opened.refresh(deadline)
-        lines: list[Line] = []
+        lines: list[ops.Line] = []
         now = ctx.clock.now_ms()
         for place, turn in enumerate(opened.turns(request.session)):
             among = not request.audiences or is_heard(turn.record, request.audiences)
             if among and may_be_read(opened, turn.state, now):
-                lines += lines_of(turn)
+                lines += turn.record.lines
             if place % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
         return TranscriptResponse(
@@ -170,11 +154,9 @@ class _Said:
         self._words = [text for text in texts.difference(self._anywhere) if text]
 
     def told_by(self, turn: OpenedMemory) -> bool:
-        return any(self._in(normal_text(line.text)) for line in lines_of(turn))
-
-    def _in(self, line: str) -> bool:
-        return any(text in line for text in self._anywhere) or any(
-            _has_word(line, text) for text in self._words
+        lines = [normal_text(line.text) for line in turn.record.lines]
+        return any(text in line for line in lines for text in self._anywhere) or any(
+            _has_word(line, text) for line in lines for text in self._words
         )
 
 
@@ -192,25 +174,20 @@ def _has_word(line: str, word: str) -> bool:
     return False
 
 
-def _lines(turns: Sequence[TurnItem]) -> Iterator[Line]:
+def _lines(turns: Sequence[TurnItem]) -> Iterator[ops.Line]:
     for item in turns:
         if item.role not in SPOKEN_ROLES or item.suspect:
             continue
         # Cut first, so that a huge text is not normalized as a whole. If most of it is white space, fewer characters are stored.
         text = clip(one_line(item.text[: 4 * _MOST_SAID]), _MOST_SAID)
         if text:
-            yield Line(item.role, text, item.occurred_at, item.id or "")
+            yield ops.Line(item.role, text, item.occurred_at, item.id or "")
         for name in item.calls:
             called = clip(f"(called {one_line(name) or 'a tool'})", _MOST_CALLED)
-            yield Line(Role.ASSISTANT, called, item.occurred_at, item.id or "", call=True)
+            yield ops.Line(Role.ASSISTANT, called, item.occurred_at, item.id or "", call=True)
 
 
-def lines_of(turn: OpenedMemory) -> tuple[Line, ...]:
-    """Return the lines of a stored turn."""
-    return turn.record.lines
-
-
-def may_be_read(opened: OpenNamespace, turn: RecordState, now: int) -> bool:
+def may_be_read(opened: OpenNamespace, turn: ops.RecordState, now: int) -> bool:
     """Return whether a stored turn is live and none of its memories is missing, forgotten or expired; ``now`` is in ms."""
     memories = [opened.state(one) for one in turn.sources]
     return turn.live_at(now) and all(
@@ -221,7 +198,7 @@ def may_be_read(opened: OpenNamespace, turn: RecordState, now: int) -> bool:
     )
 
 
-def _around(lines: Sequence[Line], request: TranscriptRequest) -> Sequence[Line]:
+def _around(lines: Sequence[ops.Line], request: TranscriptRequest) -> Sequence[ops.Line]:
     end = len(lines)
     if request.anchor is not None or request.at is not None:
         place = _place(lines, request)
@@ -231,7 +208,7 @@ def _around(lines: Sequence[Line], request: TranscriptRequest) -> Sequence[Line]
     return lines[max(0, end - request.limit) : end]
 
 
-def _place(lines: Sequence[Line], request: TranscriptRequest) -> int | None:
+def _place(lines: Sequence[ops.Line], request: TranscriptRequest) -> int | None:
     for index, line in enumerate(lines):
         if request.anchor and line.message_id == request.anchor:
             return index
@@ -244,7 +221,7 @@ def _place(lines: Sequence[Line], request: TranscriptRequest) -> int | None:
     return before[-1] if before else None
 
 
-def shown(line: Line) -> TranscriptLine:
+def shown(line: ops.Line) -> TranscriptLine:
     """Return a line as the response shows it."""
     return TranscriptLine(
         role="user" if line.role is Role.USER else "assistant",

@@ -19,31 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import (
-    EMBED,
-    WHOLE,
-    JobAccepted,
-    Model,
-    Operation,
-    Origin,
-    Outcome,
-    Put,
-    Record,
-    Source,
-    Stored,
-    Supersede,
-    encode_record,
-)
+from relayer.domain import operations as ops
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull, Refused
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.wishes import wish_in
 from relayer.lib.work import Deadline, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.projection import encode_vector, header_of
-from relayer.ports import Embedder, EmbeddingModel
+from relayer.namespaces.projection import encode_vector, headed, header_of
+from relayer.ports import EmbeddingModel
 from relayer.search.rows import Vector
-from relayer.search.terms import CONTEXT_CHARACTERS, context_text, indexed_text
+from relayer.search.terms import CONTEXT_CHARACTERS, context_text
 from relayer.wire import codec as ulid
 from relayer.wire.labels import encode_metadata
 from relayer.wire.memories import MemoryItem, TurnItem
@@ -90,12 +76,11 @@ class Draft(msgspec.Struct, frozen=True):
         vector: a unit vector from the client, used if it agrees with the text; None to have one computed.
         context_draft: the index of an earlier draft of the same request, whose text was said just before.
         captured: whether an extractor made it; a memory that a user stores explicitly is never merged.
-        sources: the records it was derived from.
         replaces: the live record whose next version it is; empty for a new memory.
         created_at: in ms, for a memory that was stored elsewhere before; None is now.
     """
 
-    record: Record
+    record: ops.Record
     vector: Vector | None = None
     context_draft: int | None = None
     captured: bool = False
@@ -104,10 +89,10 @@ class Draft(msgspec.Struct, frozen=True):
     created_at: int | None = None
 
 
-def record_of(item: MemoryItem | ImportItem, access: Access, idempotency_key: str | None) -> Record:
+def record_of(item: MemoryItem | ImportItem, access: Access, idempotency_key: str | None) -> ops.Record:
     """Return the record of a memory that an agent sends; the caller adds the fields that only one kind of item has."""
     given = item.source
-    return Record(
+    return ops.Record(
         id=b"",
         namespace=access.namespace,
         text=item.text,
@@ -121,7 +106,7 @@ def record_of(item: MemoryItem | ImportItem, access: Access, idempotency_key: st
         occurred_at=item.occurred_at,
         valid_from=item.valid_from,
         valid_to=item.valid_to,
-        source=Source(
+        source=ops.Source(
             host=given.host,
             agent=access.principal.certificate.agent,
             session=given.session,
@@ -147,7 +132,9 @@ def _wish_of(item: MemoryItem | ImportItem) -> tuple[str, ...]:
     return wish_in(item.text) if item.trust == "user" else ()
 
 
-def next_version(old: Record, access: Access, idempotency_key: str | None, **changed: object) -> Record:
+def next_version(
+    old: ops.Record, access: Access, idempotency_key: str | None, **changed: object
+) -> ops.Record:
     """Return a memory's next version, made by this requester; fields that are not in ``changed`` stay."""
     mine: dict[str, object] = {
         "id": b"",
@@ -159,7 +146,7 @@ def next_version(old: Record, access: Access, idempotency_key: str | None, **cha
     return msgspec.structs.replace(old, **mine | changed)
 
 
-def voice_of(record: Record) -> tuple[str, ...]:
+def voice_of(record: ops.Record) -> tuple[str, ...]:
     """Return what its MAC covers of a memory besides its text: place, sender, metadata, tags, and the words of a wish.
 
     It is empty if the memory has none of them. The same wish ("please don't mention her") can be about another person.
@@ -195,14 +182,12 @@ class AppendedDrafts:
 
     Attributes:
         records: the ids that were requested, one for each draft.
-        outcomes: of each draft.
-        degraded: whether vectors are missing.
         job_id: the job that computes them, as clients know it.
         promised: the job that was appended with them; empty without one.
     """
 
     records: list[bytes]
-    outcomes: list[Outcome]
+    outcomes: list[ops.Outcome]
     degraded: bool
     job_id: str | None = None
     promised: bytes = b""
@@ -236,7 +221,7 @@ async def append_drafts(
     *,
     idempotency_key: str | None,
     deadline: Deadline,
-    promise: Callable[[list[bytes]], JobAccepted | None] = lambda _: None,
+    promise: Callable[[list[bytes]], ops.JobAccepted | None] = lambda _: None,
 ) -> AppendedDrafts:
     """Embed, seal and append drafts in one entry; without an embedder, append them without vectors and with a job for these.
 
@@ -255,7 +240,7 @@ async def append_drafts(
         await asyncio.sleep(0)
     macs = await _macs(ctx, opened, drafts)
     await opened.wait_indexed()
-    operations: list[Operation] = []
+    operations: list[ops.Operation] = []
     plaintexts: _Plaintexts = {}
     for index, draft in enumerate(drafts):
         own, _, model = vectors[index]
@@ -269,10 +254,10 @@ async def append_drafts(
         plaintexts |= known
         origin = request_origin(opened, access, index, idempotency_key)
         if draft.replaces:
-            operations.append(Supersede(origin, draft.replaces, stored))
+            operations.append(ops.Supersede(origin, draft.replaces, stored))
         else:
             replaced = merge.replaces if merge.span is None else b""
-            operations.append(Put(origin, stored, merge.duplicate_of, replaced))
+            operations.append(ops.Put(origin, stored, merge.duplicate_of, replaced))
         if draft.captured or len(record.text) >= _LONG or index % _AT_ONCE == _AT_ONCE - 1:
             # Other tasks may run during comparing and sealing; the log decides on conflicts, so nothing is lost.
             await asyncio.sleep(0)
@@ -280,7 +265,7 @@ async def append_drafts(
     without = tuple(record for record, (own, _, _) in zip(records, vectors, strict=True) if own is None)
     if without:
         origin = request_origin(opened, access, count, idempotency_key)
-        operations.append(JobAccepted(origin, new_id(ctx), EMBED, without))
+        operations.append(ops.JobAccepted(origin, new_id(ctx), ops.EMBED, without))
     promised = promise(records)
     if promised is not None:
         operations.append(promised)
@@ -302,18 +287,20 @@ def new_id(ctx: Context) -> bytes:
     return ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
 
 
-def _merged(ctx: Context, record: Record, merge: MergeDecision, **known: object) -> Record:
+def _merged(ctx: Context, record: ops.Record, merge: MergeDecision, **known: object) -> ops.Record:
     """Return a record with the fields in ``known``, what it replaces or follows, and the time from which it does so."""
     if merge.follows:
         known["follows"] = (merge.follows,)
     if merge.replaces:
-        known["replaces"] = ((merge.replaces, *(merge.span or WHOLE)),)
+        known["replaces"] = ((merge.replaces, *(merge.span or ops.WHOLE)),)
         if record.valid_from is None:
             known["valid_from"] = ctx.clock.now_ms() if record.occurred_at is None else record.occurred_at
     return msgspec.structs.replace(record, **known)
 
 
-async def seal_results(ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft]) -> list[Stored | None]:
+async def seal_results(
+    ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft]
+) -> list[ops.Stored | None]:
     """Embed and seal the results of a job; without an embedder, without vectors.
 
     None marks a result that repeats an earlier one in other words, or that was forgotten since.
@@ -322,7 +309,7 @@ async def seal_results(ctx: Context, opened: OpenNamespace, drafts: Sequence[Dra
     vectors = await _embed(ctx, opened, drafts, [None] * len(drafts), deadline)
     macs = await _macs(ctx, opened, drafts)
     await opened.wait_indexed()
-    results: list[Stored | None] = []
+    results: list[ops.Stored | None] = []
     for draft, mac, made in zip(drafts, macs, vectors, strict=True):
         own = made[0] if made[2] == opened.model else None
         merge = await classify(ctx, opened, draft.record, own, derived=True)
@@ -335,7 +322,9 @@ async def seal_results(ctx: Context, opened: OpenNamespace, drafts: Sequence[Dra
     return results
 
 
-def request_origin(opened: OpenNamespace, access: Access, index: int, idempotency_key: str | None) -> Origin:
+def request_origin(
+    opened: OpenNamespace, access: Access, index: int, idempotency_key: str | None
+) -> ops.Origin:
     """Return the origin of the ``index``-th operation of this request, or of the first request with its idempotency key."""
     origin = access.origin(index)
     if idempotency_key is None:
@@ -352,19 +341,12 @@ def _context_of(
 ) -> tuple[bytes, str | None]:
     """Return id and indexed text of the turn before a draft, if it is known."""
     if draft.context_draft is not None:
-        return records[draft.context_draft], _end_of(drafts[draft.context_draft].record)
+        before = drafts[draft.context_draft].record
+        is_long = len(before.text) >= CONTEXT_CHARACTERS
+        end = before.text[-CONTEXT_CHARACTERS:] if is_long else header_of(before)
+        return records[draft.context_draft], end
     neighbour = opened.record(draft.record.context_of) if draft.record.context_of else None
     return (b"", None) if neighbour is None else (neighbour.id, header_of(neighbour))
-
-
-def _headed(new: Record) -> str:
-    """Return the text that is embedded for a draft: more than any model here reads, without copying the whole text."""
-    return indexed_text(new.source.speaker or None, new.occurred_at, new.text[:_EMBEDDED])
-
-
-def _end_of(new: Record) -> str:
-    """Return the end of a draft's text, which is the context of the next draft."""
-    return new.text[-CONTEXT_CHARACTERS:] if len(new.text) >= CONTEXT_CHARACTERS else _headed(new)
 
 
 async def _embed(
@@ -382,31 +364,25 @@ async def _embed(
     embedder = ctx.embedder_of(opened.model)
     model = embedder.model
     texts = [
-        (_headed(draft.record), before) if draft.vector is None else (draft.record.text[:_EMBEDDED], None)
+        (headed(draft.record, draft.record.text[:_EMBEDDED]), before)
+        if draft.vector is None
+        else (draft.record.text[:_EMBEDDED], None)
         for draft, before in zip(drafts, contexts, strict=True)
     ]
     try:
-        computed = await _computed(opened, embedder, texts, deadline)
+        async with deadline.step("embed"):
+            computed = await embed_with_contexts(partial(opened.embed, embedder), texts)
     except AccountBusy:
         raise
     except (EmbedderUnavailable, QueueFull):
         return [(None, None, ctx.embedder.model) for _ in drafts]
     comparable = model == ctx.embedder.model
-    return [
-        (draft.vector if comparable and _agree(draft.vector, own) else own, context, model)
-        for draft, (own, context) in zip(drafts, computed, strict=True)
-    ]
-
-
-def _agree(given: Vector | None, own: Vector) -> bool:
-    return given is not None and float(given @ own) >= _AGREEMENT
-
-
-async def _computed(
-    opened: OpenNamespace, embedder: Embedder, texts: Sequence[tuple[str, str | None]], deadline: Deadline
-) -> list[tuple[Vector, Vector | None]]:
-    async with deadline.step("embed"):
-        return await embed_with_contexts(partial(opened.embed, embedder), texts)
+    vectors: list[_Vectors] = []
+    for draft, (own, context) in zip(drafts, computed, strict=True):
+        given = draft.vector if comparable else None
+        agrees = given is not None and float(given @ own) >= _AGREEMENT
+        vectors.append((given if agrees else own, context, model))
+    return vectors
 
 
 async def embed_with_contexts(
@@ -424,7 +400,7 @@ async def _macs(ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft]) ->
     """Return the MACs by which repetitions of each draft are recognised: of its text alone, and with place and sender."""
     keys = opened.keys
 
-    def macs_of(new: Record) -> tuple[bytes, bytes]:
+    def macs_of(new: ops.Record) -> tuple[bytes, bytes]:
         normal = normal_text(new.text)
         likeness = keys.likeness_mac(normal, new.audience, new.trust, *voice_of(new), suspect=new.suspect)
         return keys.content_mac(normal), likeness
@@ -434,23 +410,19 @@ async def _macs(ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft]) ->
 
 
 def _seal(
-    ctx: Context,
-    opened: OpenNamespace,
-    draft: Draft,
-    macs: tuple[bytes, bytes],
-    vectors: _Vectors,
-) -> tuple[Stored, _Plaintexts]:
+    ctx: Context, opened: OpenNamespace, draft: Draft, macs: tuple[bytes, bytes], vectors: _Vectors
+) -> tuple[ops.Stored, _Plaintexts]:
     """Seal a draft whose record has its id; also return the plaintexts of the seals."""
     own, context, model = vectors
     record = msgspec.structs.replace(
         draft.record,
         created_at=ctx.clock.now_ms() if draft.created_at is None else draft.created_at,
-        embedding=Model(model.name, model.sha256, str(model.dimension)),
+        embedding=ops.Model(model.name, model.sha256, str(model.dimension)),
     )
-    encoded = encode_record(record)
+    encoded = ops.encode_stored(record)
     plain_own = None if own is None else encode_vector(own)
     plain_context = None if context is None else encode_vector(context)
-    stored = Stored(
+    stored = ops.Stored(
         record=record.id,
         content=macs[0],
         likeness=macs[1],

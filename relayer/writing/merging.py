@@ -108,12 +108,8 @@ async def classify(
     Call it when the index is up to date, and append soon afterwards. Only memories of the same speaker and audience count. Without
     a vector or a reader, or for a text too long for one statement, nothing is merged.
 
-    Args:
-        ctx: the services of the relayer.
-        opened: the namespace.
-        new: the record.
-        vector: of its text.
-        derived: whether a model made it of statements that are stored as well, so that nothing is lost if it repeats a live memory.
+    ``vector`` is that of the text. ``derived`` says that a model made the record of statements that are stored as well, so
+    that nothing is lost if it repeats a live memory.
     """
     if vector is None or len(new.text) > LONGEST:
         return NOTHING_KNOWN
@@ -201,12 +197,11 @@ def are_about_two_things(old: str, new: str) -> bool:
         and any(map(_is_number, after[place[3] : place[4]]))
     ]
     # A word in the place of another one: a change is often told by other words, such as "was moved to" in the place of "is in".
-    has_one_form = all(step[0] == "equal" or _swaps_one_word(step) for step in steps)
+    has_one_form = all(
+        step[0] == "equal" or (step[0] == "replace" and step[2] - step[1] == step[4] - step[3] == 1)
+        for step in steps
+    )
     return len(numbers) > 1 or (has_one_form and len(places) > 1)
-
-
-def _swaps_one_word(step: tuple[str, int, int, int, int]) -> bool:
-    return step[0] == "replace" and step[2] - step[1] == step[4] - step[3] == 1
 
 
 def _tokens(text: str) -> list[str]:
@@ -339,7 +334,7 @@ async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncI
         # A search is one step of the event loop, and so is decrypting each memory, since some are long. A statement is near in
         # meaning to the memory that it changes, so a search by terms, too, would cost more than it finds.
         await asyncio.sleep(0)
-        hits = opened.search(vector, None, 2 * count, past=past).hits
+        hits = opened.index(past=past).search(vector, None, 2 * count, floor=0.0).hits
         left = count
         for record in [opened.state_of_hit(hit.key).record for hit in hits]:
             await asyncio.sleep(0)

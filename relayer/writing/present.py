@@ -121,17 +121,12 @@ def remembered(outcomes: list[Outcome], asked: list[bytes]) -> tuple[schemas.Rem
     Raises:
         Refused: the whole request is refused, because its idempotency key was used with another body.
     """
-    return tuple(_one(outcome, record) for outcome, record in zip(outcomes, asked, strict=True))
-
-
-def _one(outcome: Outcome, asked: bytes) -> schemas.Remembered:
-    if outcome.refusal is Refusal.IDEMPOTENCY_CONFLICT:
-        raise idempotency_conflict()
-    if outcome.result not in {OperationResult.STORED, OperationResult.DUPLICATE, OperationResult.REFUSED}:
-        raise nonce_reused()
-    if outcome.result is OperationResult.REFUSED:
-        return schemas.Remembered(
-            id=ulid.render(outcome.subject or asked), status="refused", code=outcome.refusal
-        )
-    status = "duplicate" if outcome.result is OperationResult.DUPLICATE else "stored"
-    return schemas.Remembered(id=ulid.render(outcome.subject), status=status)
+    shown = []
+    for outcome, record in zip(outcomes, asked, strict=True):
+        if outcome.refusal is Refusal.IDEMPOTENCY_CONFLICT:
+            raise idempotency_conflict()
+        if outcome.result not in {OperationResult.STORED, OperationResult.DUPLICATE, OperationResult.REFUSED}:
+            raise nonce_reused()
+        subject = ulid.render(outcome.subject or record)
+        shown.append(schemas.Remembered(id=subject, status=outcome.result.value, code=outcome.refusal))
+    return tuple(shown)

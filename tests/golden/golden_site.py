@@ -23,17 +23,17 @@ from relayer.domain.operations import (
     Origin,
     Stored,
     Supersede,
-    encode_record,
+    encode_stored,
 )
 from relayer.jobs.tasks import JobInput, JobLine, seal_input
 from relayer.log.collector import GRACE_MS
 from relayer.log.erasure.reports import ErasureReports
-from relayer.log.objects import LogPorts
+from relayer.log.objects import Layout, LogPorts
 from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
 from relayer.maintenance.open_namespaces import maintain
 from relayer.operator.backup import back_up
 from relayer.operator.backup_store import BackupStore
-from relayer.operator.last_backup import note_backup
+from relayer.operator.stamps import stamp
 from relayer.search.baseline import calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
@@ -144,7 +144,7 @@ async def supersede(site: Site, old: str, text: str) -> None:
         stored = Stored(
             new.id,
             keys.content_mac(new.text),
-            keys.seal_record(new.id, encode_record(new), salt=site.randomness.bytes(32)),
+            keys.seal_record(new.id, encode_stored(new), salt=site.randomness.bytes(32)),
             created_at=WRITTEN_AT,
         )
         origin = Origin(access.principal.author, access.principal.nonce)
@@ -280,7 +280,7 @@ def generate() -> None:
         (BUCKET / "expected.json").write_text(json.dumps(seen, indent=2, sort_keys=True) + "\n")
         backup = await backup_of(site, BUCKET / "backup")
         assert not (await back_up(site.ports, backup)).findings
-        await note_backup(site.ports)
+        await stamp(site.ports, Layout.backed_up())
         await backup.ports.store.close()
         await site.close()
         await site.store.close()

@@ -19,9 +19,6 @@ from relayer.search.stored_terms import LexicalParts
 # Types that only read the first field of an encoded value; nothing writes them.
 _PEEKED = {
     "operations._Version",
-    "namespace._Format",
-    "segments._PageFormat",
-    "reports._ReportFormat",
     "operations._Tag",
 }
 # Sections of an index that are not structs.

@@ -32,6 +32,7 @@ from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
 from relayer.log.erasure.reports import ErasureKind, ErasureReports, ErasureStage
 from relayer.log.namespace_log import NamespaceLog, begin_reads
 from relayer.log.objects import Layout, LogPorts, ReadAhead
+from relayer.wire.fields import Consistency
 
 __all__ = ["Lives", "simulate_lives"]
 
@@ -65,7 +66,7 @@ class Relayer:
         return int(self.plan.grace * 1000)
 
     async def opened(self, *, create: bool) -> NamespaceLog | None:
-        if self.log is not None and not self.log.broken and not self.log.state.closed:
+        if self.log is not None and not self.log.replica.broken and not self.log.state.closed:
             return self.log
         self._let_go()
         ahead = ReadAhead(self.ports)
@@ -106,7 +107,7 @@ class Relayer:
         log = await self.opened(create=False)
         if log is None:
             return b"", set()
-        await log.read()
+        await log.replica.read(Consistency.STRONG)
         if log.state.closed:
             raise Closed
         return log.pointer.incarnation, set(log.state.records)
@@ -135,7 +136,7 @@ class Relayer:
     async def care(self) -> None:
         """Compact and collect what is open."""
         log = self.log
-        if log is not None and not log.broken:
+        if log is not None and not log.replica.broken:
             await log.compact(CompactionLimits(entries=self.plan.entries, most_small=self.plan.most_small))
             await Collector(self.ports, ACCOUNT, log.pointer.incarnation, self.grace_ms).run()
 

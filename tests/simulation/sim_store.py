@@ -20,7 +20,7 @@ from relayer.crypto import RelayerKeys
 from relayer.domain.operations import JobFinished, Put, Supersede, decode_entry, decode_operation
 from relayer.log.erasure.reports import ErasureKind, ErasureReport
 from relayer.log.objects import Layout, LogPorts, ObjectLocation, ObjectSealer
-from relayer.log.segments import PackPlace, open_pack
+from relayer.log.segments import open_pack, pack_place
 from relayer.ports import Clock, Created, CreateOutcome, Found, GetOutcome, ObjectInfo, SwapOutcome, Swapped
 from relayer.wire.sealing import ObjectType, context, unseal
 
@@ -163,7 +163,7 @@ class Witness(MemoryStore):
             place = ObjectLocation(ObjectType.ENTRY, self._account, incarnation, key)
             yield from decode_entry(self._sealer.unseal(place, data)).operations
         if key.startswith(Layout.segments(incarnation)):
-            pack = PackPlace(self._sealer, self._account, incarnation, key)
+            pack = pack_place(self._sealer, self._account, incarnation, key)
             for linked in open_pack(data, pack):
                 yield from linked.entry.operations
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from relayer.access.accounts import Access
 from relayer.domain.namespace import Custody
-from relayer.domain.operations import DIALOGUE, Line, Put, Record, Source, Stored, encode_record
+from relayer.domain.operations import DIALOGUE, Line, Put, Record, Source, Stored, encode_stored
 from relayer.fronts.memwal import contract, names
 from relayer.fronts.memwal.contract import CompatError, bad
 from relayer.fronts.memwal.front import CompatCall, reply
@@ -87,7 +87,7 @@ async def _store(call: CompatCall, access: Access, body: contract.ManualBody, ve
             # Two records with the same content are stored separately, because the relayer does not know their content.
             content=keys.content_mac(f"{SESSION} {record.hex()}"),
             sealed=keys.seal_record(
-                record, encode_record(sealed_by_client), salt=context.randomness.bytes(SALT_SIZE)
+                record, encode_stored(sealed_by_client), salt=context.randomness.bytes(SALT_SIZE)
             ),
             created_at=sealed_by_client.created_at,
         )

@@ -26,7 +26,6 @@ async def destroy(store: ObjectStore, keys: Iterable[str]) -> int:
 
     Raises:
         VersionsHidden: the store keeps versions and does not list them, so nothing can be deleted permanently.
-        StoreError: the store did not respond; a retry is safe.
     """
     return sum(await in_windows(partial(_destroy, store), keys, _AT_ONCE))
 
@@ -42,9 +41,6 @@ async def discard(store: ObjectStore, keys: Iterable[str], swapped: str) -> None
         store: the store.
         keys: the keys of the objects to delete.
         swapped: the key of an object that was swapped since versioning was last switched on or off in the store.
-
-    Raises:
-        StoreError: the store did not respond; a retry is safe.
     """
     rest = list(keys)
     if not rest:

@@ -18,7 +18,7 @@ from relayer.domain.bodies import reduce, take_out
 from relayer.domain.namespace import Manifest, SegmentRow
 from relayer.domain.state import NamespaceState
 from relayer.errors import CorruptNamespace, StoreUnavailable
-from relayer.log.collector import GRACE_MS, begun
+from relayer.log.collector import GRACE_MS, begun, seq_of
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.erasure.destruction import destroy, left_of
 from relayer.log.erasure.reports import (
@@ -91,11 +91,9 @@ Collect = Callable[[], Awaitable[object]]
 class MemoryEraser:
     """The eraser of memories in one incarnation. Only one run at a time is allowed.
 
-    Args:
-        ports: the store, the clock and the keys.
-        replica: follows the incarnation's log and has applied the erasures of the reports that `run` gets.
-        collect: runs the collector as far as possible without waiting.
-        grace_ms: how long in ms after the deletion an erasure may be confirmed, by the store's time.
+    The ``replica`` follows the incarnation's log and has applied the erasures of the reports that `run` gets. ``collect`` runs
+    the collector as far as possible without waiting. An erasure may be confirmed ``grace_ms`` after the deletion, by the
+    store's time.
     """
 
     def __init__(self, ports: LogPorts, replica: Replica, collect: Collect, grace_ms: int = GRACE_MS) -> None:
@@ -112,11 +110,10 @@ class MemoryEraser:
         Raises:
             CorruptNamespace: the log cannot be read, or it still has what was erased: see `still_has`.
             UpgradeRequired, NamespaceClosed: the log cannot be read.
-            StoreError: the store did not respond; the next run continues.
         """
         if still_has(self._replica.state, seen.report):
             raise CorruptNamespace("the log does not know of an erasure that is under way")
-        seen = await self._advance(seen, retold(seen.report, self._replica.state))
+        seen = await self._reports.go_on(seen, retold(seen.report, self._replica.state))
         if seen.report.stage is ErasureStage.ERASED or seen.destroyed_later(max(self._grace_ms, GRACE_MS)):
             seen = await self._destroy(seen)
         if seen.report.stage is ErasureStage.DESTROYED:
@@ -151,7 +148,9 @@ class MemoryEraser:
             # The keys are recorded first: the relayer that continues after a crash deletes these objects with their versions,
             # even if no manifest names them any more.
             seen = await self._note(seen, doomed)
-            await self._drop_index(manifest, seen.report.seq)
+            if named:  # if the swap fails, the next round does it
+                new = msgspec.structs.replace(manifest.manifest, index_key="", index_seq=0, index_model="")
+                await self._replica.manifest.swap(manifest, new)
             await self._rewrite(rows)
         else:
             raise StoreUnavailable("others keep changing the namespace; erasing goes on later")
@@ -162,10 +161,9 @@ class MemoryEraser:
             destroyed=seen.report.destroyed + count,
             destroyed_at=manifest.store_time,
         )
-        return await self._advance(seen, report)
+        return await self._reports.go_on(seen, report)
 
     async def _compact(self, seq: int) -> None:
-        """Compact the log until the segments cover at least the entry ``seq``."""
         for _ in range(_ROUNDS):
             manifest = await self._replica.manifest.read()
             if manifest.snap_seq >= seq:
@@ -182,17 +180,9 @@ class MemoryEraser:
             if place is not None:
                 await self._compactor.rewrite(self._replica.state, seen, place, place + 1)
 
-    async def _drop_index(self, seen: SeenManifest, seq: int) -> None:
-        """Remove an index from before the entry ``seq`` from the manifest; if the swap fails, the next round does it."""
-        manifest = seen.manifest
-        if _is_from_before(manifest, seq):
-            new = msgspec.structs.replace(manifest, index_key="", index_seq=0, index_model="")
-            await self._replica.manifest.swap(seen, new)
-
     async def _indexes_before(self, seq: int) -> list[str]:
         """List the stored indexes of a state before the entry ``seq``, by their keys without the store's prefix."""
-        prefix = self._ports.layout.indexes(self._replica.incarnation)
-        keys = [prefix + name for name in await self._list(prefix)]
+        keys = await self._ports.keys_below(self._ports.layout.indexes(self._replica.incarnation))
         return [key for key in keys if _seq_of(key) < seq]
 
     def _unnamed(self, manifest: Manifest, keys: Sequence[str]) -> list[str]:
@@ -204,7 +194,7 @@ class MemoryEraser:
         manifest = await self._replica.manifest.see()
         report = seen.report
         if not report.epoch and manifest.manifest.gc_watermark >= report.seq:
-            seen = await self._advance(
+            seen = await self._reports.go_on(
                 seen, msgspec.structs.replace(report, epoch=manifest.manifest.gc_epoch)
             )
             report = seen.report
@@ -224,10 +214,10 @@ class MemoryEraser:
             or await self._indexes_before(report.seq)
         ):
             # A relayer that had not read of the erasure yet has written them since.
-            return await self._advance(seen, msgspec.structs.replace(report, stage=ErasureStage.ERASED))
+            return await self._reports.go_on(seen, msgspec.structs.replace(report, stage=ErasureStage.ERASED))
         if await self._late_uploads(manifest.manifest, report):
             await self._begin_collection(manifest)
-            return await self._advance(
+            return await self._reports.go_on(
                 seen, msgspec.structs.replace(seen.report, epoch=manifest.manifest.gc_epoch + 1)
             )
         store = self._ports.store
@@ -252,18 +242,13 @@ class MemoryEraser:
 
     async def _dead_slots(self, seq: int) -> list[str]:
         """List the keys of slots up to the entry ``seq``; none of them is valid, because they were collected before."""
-        prefix = self._ports.layout.entries(self._replica.incarnation)
-        return [
-            self._ports.layout.store_key(prefix + name)
-            for name in await self._list(prefix)
-            if int(name) <= seq
-        ]
+        keys = await self._ports.keys_below(self._ports.layout.entries(self._replica.incarnation))
+        return [self._ports.layout.store_key(key) for key in keys if seq_of(key) <= seq]
 
     async def _late_uploads(self, manifest: Manifest, report: ErasureReport) -> list[str]:
         """List the keys of segments that the manifest does not name and that may have a body of what was erased."""
         named = {row.key for row in manifest.segments}
-        prefix = self._ports.layout.segments(self._replica.incarnation)
-        keys = [prefix + name for name in await self._list(prefix)]
+        keys = await self._ports.keys_below(self._ports.layout.segments(self._replica.incarnation))
         loose = [key for key in keys if key not in named and _seq_of(key) <= max(report.slots, default=0)]
         return [key for key in loose if await self._holds_a_body(key, set(report.slots))]
 
@@ -273,35 +258,16 @@ class MemoryEraser:
         except CorruptNamespace:
             return True  # it cannot be read, perhaps because its upload is incomplete: it may have any body
         return any(
-            holds_a_body(raw, linked.entry.seq, self._replica)
+            reduce(raw, linked.entry.seq, self._replica.state) != raw
+            and any(body for _, body in take_out(raw)[1])
             for linked in entries or ()
             if linked.entry.seq in slots
             for raw in linked.entry.operations
         )
 
-    async def _list(self, prefix: str) -> list[str]:
-        """List the parts of keys after a prefix of the layout."""
-        at = self._ports.layout.store_key(prefix)
-        return [row.key[len(at) :] async for row in self._ports.store.list(at)]
-
     async def _note(self, seen: SeenReport, keys: Iterable[str]) -> SeenReport:
         new = tuple(dict.fromkeys((*seen.report.objects, *keys)))
-        if new == seen.report.objects:
-            return seen
-        return await self._advance(seen, msgspec.structs.replace(seen.report, objects=new))
-
-    async def _advance(self, seen: SeenReport, report: ErasureReport) -> SeenReport:
-        if report == seen.report:
-            return seen
-        advanced = await self._reports.advance(seen, report)
-        if advanced is None:
-            raise StoreUnavailable("another relayer works on the same erasure")
-        return advanced
-
-
-def holds_a_body(raw: bytes, seq: int, replica: Replica) -> bool:
-    """Return whether an operation has a body that the state no longer needs."""
-    return reduce(raw, seq, replica.state) != raw and any(body for _, body in take_out(raw)[1])
+        return await self._reports.go_on(seen, msgspec.structs.replace(seen.report, objects=new))
 
 
 def _holding(manifest: Manifest, report: ErasureReport) -> list[SegmentRow]:
@@ -319,5 +285,4 @@ def _is_from_before(manifest: Manifest, seq: int) -> bool:
 
 
 def _seq_of(key: str) -> int:
-    """Return the slot number in the key of a segment or an index."""
     return int(key.rpartition("/")[2].partition("-")[0])

@@ -38,32 +38,23 @@ from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import LogPorts
 
 
-def namespace_report(account: str, pointer: Pointer, asked_at: int) -> ErasureReport:
-    """Return the first report of a namespace's erasure; the incarnation is its id."""
+def namespace_report(
+    account: str, pointer: Pointer, asked_at: int, what: ErasureKind = ErasureKind.NAMESPACE
+) -> ErasureReport:
+    """Return the first report of the erasure of a namespace or of its incarnation, whose id it has."""
     return ErasureReport(
         format=REPORT_FORMAT,
         erasure=pointer.incarnation,
         account=account,
         namespace=pointer.name,
         incarnation=pointer.incarnation,
-        what=ErasureKind.NAMESPACE,
+        what=what,
         asked_at=asked_at,
     )
 
 
-def former_report(account: str, pointer: Pointer, asked_at: int) -> ErasureReport:
-    """Return the first report of the erasure of an incarnation whose keys are rotated."""
-    report = namespace_report(account, pointer, asked_at)
-    return msgspec.structs.replace(report, what=ErasureKind.FORMER)
-
-
 class NamespaceEraser:
-    """The eraser of namespaces.
-
-    Args:
-        ports: the store, the clock and the keys.
-        grace_ms: how long in ms the entries stay after everything else was deleted, by the store's time.
-    """
+    """The eraser of namespaces. Entries stay for ``grace_ms`` after everything else was deleted, by the store's time."""
 
     def __init__(self, ports: LogPorts, grace_ms: int = GRACE_MS) -> None:
         self._ports = ports
@@ -75,8 +66,6 @@ class NamespaceEraser:
 
         Raises:
             UpgradeRequired: the log cannot be closed by this version.
-            CorruptNamespace: the pointer cannot be unsealed for its key.
-            StoreError: the store did not respond; the next run continues.
         """
         if seen.report.stage is ErasureStage.ERASED or seen.destroyed_later(max(self._grace_ms, GRACE_MS)):
             seen = await self._destroy(seen)
@@ -93,10 +82,6 @@ class NamespaceEraser:
         A relayer that was stopped for longer than the grace period may write such an object before it reads the manifest and
         finds that there is none (I11); it acknowledges nothing. An incarnation is never used again, so all objects in it are of
         this kind.
-
-        Raises:
-            CorruptNamespace: the pointer cannot be unsealed for its key.
-            StoreError: the store did not respond; the next run continues.
         """
         keys = await self._ports.keys_below(self._ports.layout.incarnation(report.incarnation))
         if not keys:
@@ -104,10 +89,7 @@ class NamespaceEraser:
         pointer = await find(self._ports, report.account, report.namespace)
         if pointer is not None and pointer.incarnation == report.incarnation:
             return 0  # a copy of the store from before the erasure was restored, and this method does not decide about that
-        tag, layout = self._ports.keys.tag, self._ports.layout
-        name = layout.pointer(
-            tag("account", report.account), tag("namespace", report.account, report.namespace)
-        )
+        layout, name = self._ports.layout, self._ports.pointer_key(report.account, report.namespace)
         await discard(self._ports.store, map(layout.store_key, keys), layout.store_key(name))
         return len(keys)
 
@@ -133,7 +115,7 @@ class NamespaceEraser:
         )
         if objects != report.objects:
             # The keys are recorded first: the relayer that continues after a crash deletes these objects with their versions.
-            seen = await self._advance(seen, msgspec.structs.replace(report, objects=objects))
+            seen = await self._reports.go_on(seen, msgspec.structs.replace(report, objects=objects))
         count = await destroy(self._ports.store, map(layout.store_key, objects))
         for prefix in (layout.indexes(report.incarnation), layout.segments(report.incarnation)):
             count += await destroy(
@@ -148,10 +130,9 @@ class NamespaceEraser:
             destroyed=seen.report.destroyed + count,
             destroyed_at=gone.store_time,
         )
-        return await self._advance(seen, done)
+        return await self._reports.go_on(seen, done)
 
     async def _close(self, account: str, pointer: Pointer) -> None:
-        """Append a `Close` to the log, unless it has one."""
         log = NamespaceLog(self._ports, account, pointer)
         try:
             await log.start()
@@ -177,9 +158,3 @@ class NamespaceEraser:
             confirmed_at=seen.store_time,
         )
         return SeenReport(await self._reports.conclude(done), seen.etag, seen.store_time)
-
-    async def _advance(self, seen: SeenReport, report: ErasureReport) -> SeenReport:
-        advanced = await self._reports.advance(seen, report)
-        if advanced is None:
-            raise StoreUnavailable("another relayer works on the same erasure")
-        return advanced

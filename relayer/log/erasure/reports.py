@@ -12,7 +12,8 @@ from enum import StrEnum
 
 import msgspec
 
-from relayer.errors import CorruptNamespace, StoreUnavailable, UpgradeRequired
+from relayer.domain.operations import decode_versioned
+from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.erasure.destruction import destroy
 from relayer.log.objects import LogPorts
 from relayer.ports import Found, Swapped
@@ -82,8 +83,7 @@ class ErasureReport(msgspec.Struct, frozen=True, array_like=True):
         return self.stage is ErasureStage.CONFIRMED and not self.confirmed_at
 
 
-class _ReportFormat(msgspec.Struct, frozen=True, array_like=True):
-    format: int
+_DECODER = msgspec.msgpack.Decoder(ErasureReport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +113,8 @@ class ErasureReports:
         """Store a report unless there is one of the same erasure, and return the stored one.
 
         A stored report with the same id may be about a log that was lost since, and the erasure may be of data that a restored
-        log had brought back. Such a report is not returned, but replaced.
-
-        Raises:
-            StoreUnavailable: it is not certain that the report was written; a retry is safe.
-            StoreError: any other error of the store.
+        log had brought back. Such a report is not returned, but replaced. Raises `StoreUnavailable`: it is not certain that
+        the report was written; a retry is safe.
         """
         for _ in range(_ATTEMPTS):
             found = await self.find(report.account, report.erasure)
@@ -147,13 +144,9 @@ class ErasureReports:
     async def claim(self, account: str, namespace: str, request: bytes) -> bool:
         """Return whether a request to erase a namespace, identified by 16 bytes, is received for the first time.
 
-        The claim is a confirmed report about an incarnation that never existed, so that every relayer that gets the same request
-        again finds it. The periodic walk over the store deletes it a day later, when no signature of that time is accepted any
-        more.
-
-        Raises:
-            StoreUnavailable: it is not certain that the claim was written.
-            StoreError: any other error of the store.
+        The claim is a confirmed report about an incarnation that never existed, so that every relayer that gets the same
+        request again finds it. The periodic walk over the store deletes it a day later, when no signature of that time is
+        accepted any more. Raises `StoreUnavailable`: it is not certain that the claim was written.
         """
         report = ErasureReport(
             format=REPORT_FORMAT,
@@ -180,13 +173,7 @@ class ErasureReports:
         return await self._ports.keys_below(self._ports.layout.erasing())
 
     async def read(self, key: str) -> SeenReport | None:
-        """Read a report by its key without prefix; None if it is absent.
-
-        Raises:
-            CorruptNamespace: it cannot be unsealed for its key.
-            UpgradeRequired: its format is unknown.
-            StoreError: the store did not respond.
-        """
+        """Read a report by its key without prefix; None if it is absent."""
         found = await self._ports.store.get(self._ports.layout.store_key(key))
         if not isinstance(found, Found):
             return None
@@ -195,12 +182,6 @@ class ErasureReports:
     def key_of(self, report: ErasureReport) -> str:
         """Return the key, without prefix, of a report while its erasure is in progress."""
         return self._key(report, confirmed=False)
-
-    async def close_with_namespace(self, seen: SeenReport) -> ErasureReport:
-        """Confirm a memory's erasure because the erasure of its namespace was confirmed."""
-        return await self.conclude(
-            msgspec.structs.replace(seen.report, stage=ErasureStage.CONFIRMED, confirmed_at=seen.store_time)
-        )
 
     async def advance(self, seen: SeenReport, new: ErasureReport) -> SeenReport | None:
         """Replace a report of an erasure in progress.
@@ -215,6 +196,15 @@ class ErasureReports:
         if not isinstance(outcome, Swapped):
             return None
         return SeenReport(new, outcome.etag, outcome.store_time)
+
+    async def go_on(self, seen: SeenReport, new: ErasureReport) -> SeenReport:
+        """Replace a report unless it stays the same; raises `StoreUnavailable` if another relayer has replaced it."""
+        if new == seen.report:
+            return seen
+        advanced = await self.advance(seen, new)
+        if advanced is None:
+            raise StoreUnavailable("another relayer works on the same erasure")
+        return advanced
 
     async def conclude(self, report: ErasureReport) -> ErasureReport:
         """Store a confirmed report under ``erased/``, delete the one under ``erasing/``, and return the stored one."""
@@ -245,14 +235,13 @@ class ErasureReports:
 
     def open(self, key: str, data: bytes) -> ErasureReport:
         """Unseal and decode a report's stored bytes; raises `CorruptNamespace` and `UpgradeRequired` as `read`."""
+        corrupt = "an erasure's report does not open in its place"
         try:
             plain = unseal(self._ports.keys.metadata, ObjectType.ERASURE, _place(key), data)
-            known = msgspec.msgpack.decode(plain, type=_ReportFormat).format
-            if known == REPORT_FORMAT:
-                return msgspec.msgpack.decode(plain, type=ErasureReport)
-        except (UnsealError, msgspec.MsgspecError) as error:
-            raise CorruptNamespace("an erasure's report does not open in its place") from error
-        raise UpgradeRequired(f"an erasure's report has format {known}; this relayer knows {REPORT_FORMAT}")
+        except UnsealError as error:
+            raise CorruptNamespace(corrupt) from error
+        having = "an erasure's report has format"
+        return decode_versioned(plain, _DECODER, REPORT_FORMAT, having=having, corrupt=corrupt)
 
 
 def _same(one: ErasureReport, other: ErasureReport) -> bool:

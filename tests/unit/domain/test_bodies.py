@@ -26,7 +26,7 @@ from relayer.domain.operations import (
     Supersede,
     VectorSet,
     decode_operation,
-    encode_operation,
+    encode_stored,
 )
 from relayer.domain.state import NamespaceState
 
@@ -80,7 +80,7 @@ def log() -> BodiesLog:
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: type(operation).__name__)
 def test_what_was_taken_out_can_be_put_back(operation: Operation) -> None:
-    raw = encode_operation(operation)
+    raw = encode_stored(operation)
     outer, bodies = take_out(raw)
     rest = iter(body for _, body in bodies)
     order: list[Section] = []
@@ -94,7 +94,7 @@ def test_what_was_taken_out_can_be_put_back(operation: Operation) -> None:
 
 
 def test_an_outer_form_holds_no_body_and_texts_are_parted_from_vectors() -> None:
-    outer, bodies = take_out(encode_operation(Put(ORIGIN, STORED)))
+    outer, bodies = take_out(encode_stored(Put(ORIGIN, STORED)))
     assert bodies == [(Section.TEXTS, b"sealed"), (Section.VECTORS, b"vector"), (Section.VECTORS, b"context")]
     assert decode_operation(outer) == Put(
         ORIGIN, msgspec.structs.replace(STORED, sealed=b"", vector=b"", context_vector=b"")
@@ -241,6 +241,6 @@ def test_whatever_a_log_holds_it_says_the_same_when_it_is_reduced(contents: Log)
 
 def test_of_every_kind_of_operation_it_is_known_where_its_bodies_are() -> None:
     """A new kind belongs here on purpose: what `take_out` does not find stays in the directory, and is never left out."""
-    with_bodies = {type(operation) for operation in OPERATIONS if take_out(encode_operation(operation))[1]}
+    with_bodies = {type(operation) for operation in OPERATIONS if take_out(encode_stored(operation))[1]}
     without = {Forget, Restore, Erase, Close}
     assert with_bodies | without == set(get_args(Operation))

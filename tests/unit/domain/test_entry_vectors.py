@@ -19,7 +19,6 @@ from relayer.domain.namespace import (
     SegmentRow,
     decode,
     decode_manifest,
-    encode,
     genesis,
 )
 from relayer.domain.operations import (
@@ -38,11 +37,10 @@ from relayer.domain.operations import (
     VectorSet,
     decode_entry,
     decode_operation,
-    encode_entry,
-    encode_operation,
+    encode_stored,
 )
 from relayer.errors import CorruptNamespace, UpgradeRequired
-from relayer.log.segments import Page, PageRow, decode_page, encode_page
+from relayer.log.segments import Page, PageRow, decode_page
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import ObjectType, SealingKey, context, seal, unseal
 
@@ -88,7 +86,7 @@ ENTRY = Entry(
     batch=b"\xba" * 16,
     writer=b"\x77" * 16,
     time=1_700_000_000_002,
-    operations=(encode_operation(OPERATIONS["forget"]), encode_operation(OPERATIONS["close"])),
+    operations=(encode_stored(OPERATIONS["forget"]), encode_stored(OPERATIONS["close"])),
 )
 SMALL = {
     "manifest": Manifest(
@@ -119,10 +117,8 @@ PAGE = Page(
     texts_at=10,
     vectors_at=300,
     rows=(
-        PageRow(
-            1, 7, 1_700_000_000_002, b"\xee" * 32, (encode_operation(OPERATIONS["put"]), b""), (6, 0, 768)
-        ),
-        PageRow(1, 8, 1_700_000_000_003, b"\xef" * 32, (encode_operation(OPERATIONS["forget"]),), ()),
+        PageRow(1, 7, 1_700_000_000_002, b"\xee" * 32, (encode_stored(OPERATIONS["put"]), b""), (6, 0, 768)),
+        PageRow(1, 8, 1_700_000_000_003, b"\xef" * 32, (encode_stored(OPERATIONS["forget"]),), ()),
     ),
 )
 
@@ -141,7 +137,7 @@ def test_every_operation_has_a_vector() -> None:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_is_encoded_and_decoded_as_ever(name: str) -> None:
-    assert encode_operation(OPERATIONS[name]) == raw("operations", name)
+    assert encode_stored(OPERATIONS[name]) == raw("operations", name)
     assert decode_operation(raw("operations", name)) == OPERATIONS[name]
 
 
@@ -176,7 +172,7 @@ def test_a_manifest_from_before_there_were_collections_was_never_swept() -> None
 
 
 def test_a_page_of_a_segment_is_encoded_and_decoded_as_ever() -> None:
-    assert encode_page(PAGE) == raw("page")
+    assert encode_stored(PAGE) == raw("page")
     assert decode_page(raw("page")) == PAGE
 
 
@@ -216,14 +212,14 @@ def test_a_malformed_operation_is_known_as_such(name: str) -> None:
 
 
 def test_an_entry_is_encoded_and_decoded_as_ever() -> None:
-    assert encode_entry(ENTRY) == raw("entry")
+    assert encode_stored(ENTRY) == raw("entry")
     assert decode_entry(raw("entry")) == ENTRY
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_pointer_keyring_and_manifest_are_encoded_and_decoded_as_ever(name: str) -> None:
     value = SMALL[name]
-    assert encode(value) == raw("small", name)
+    assert encode_stored(value) == raw("small", name)
     decoded = (
         decode_manifest(raw("small", name))
         if isinstance(value, Manifest)

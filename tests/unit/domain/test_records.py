@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from relayer.domain.operations import DIALOGUE, Line, Record, Source, decode_record, encode_record
+from relayer.domain.operations import DIALOGUE, Line, Record, Source, decode_record, encode_stored
 from relayer.wire.fields import Role, Trust
 
 ID = b"i" * 16
@@ -31,7 +31,7 @@ def as_wider(record: Record, added: str) -> Wider:
 
 @pytest.mark.parametrize("record", [TURN, MEMORY], ids=["turn", "memory"])
 def test_a_later_version_reads_what_was_stored_before_its_field_was_added(record: Record) -> None:
-    read = msgspec.msgpack.decode(encode_record(record), type=Wider)
+    read = msgspec.msgpack.decode(encode_stored(record), type=Wider)
     assert read == as_wider(record, "default")
     assert read.is_dialogue is (record is TURN)
 
@@ -44,4 +44,4 @@ def test_an_earlier_version_reads_what_a_later_one_stored() -> None:
 def test_only_a_text_tells_a_memory_of_a_dialogue_from_the_dialogue() -> None:
     memory = Record(ID, "notes", "Ada has a boat.", source=Source(transcript=DIALOGUE))
     assert not memory.is_dialogue
-    assert decode_record(encode_record(TURN)).is_dialogue
+    assert decode_record(encode_stored(TURN)).is_dialogue

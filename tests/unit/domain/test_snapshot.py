@@ -45,7 +45,7 @@ def _said(state: NamespaceState) -> dict[str, object]:
         "records": list(state.records.items()),
         "outcomes": list(known.rows()),
         "requests": list(known.requests.items()),
-        "repeats": (state.repeats_texts, duplicates.older, duplicates.erased_texts),
+        "repeats": (duplicates.repeats, duplicates.older, duplicates.erased_texts),
         "twins": [duplicates.of_text(content) for content in CONTENTS],
         "alike": [duplicates.newest(likeness) for likeness in (*CONTENTS, *LIKENESSES)],
     }

@@ -18,7 +18,7 @@ from relayer.domain.operations import (
     Operation,
     OperationResult,
     decode_operation,
-    encode_operation,
+    encode_stored,
 )
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, UpgradeRequired
@@ -102,7 +102,7 @@ def test_any_bytes_are_an_operation_or_malformed_or_newer(raw: bytes) -> None:
 def test_a_changed_byte_never_stops_the_log_with_an_error_of_its_own(
     operation: Operation, data: st.DataObject
 ) -> None:
-    raw = bytearray(encode_operation(operation))
+    raw = bytearray(encode_stored(operation))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
     state = NamespaceState(START)
     try:

@@ -21,7 +21,8 @@ from relayer import bootstrap
 from relayer.errors import EmbedderUnavailable
 from relayer.http.limits import AGENT, RATE_CAUSES, Limits
 from relayer.http.problems import HttpProblem
-from relayer.operator.last_backup import note_backup
+from relayer.log.objects import Layout
+from relayer.operator.stamps import stamp
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 
@@ -115,7 +116,7 @@ async def test_a_relayer_tells_of_a_backup_that_was_noted_meanwhile() -> None:
     clock = FakeClock()
     async with border(clock=clock) as at:
         before = (await at.http.get(f"{at.url}/metrics")).text
-        await note_backup(at.relayer.context.ports)
+        await stamp(at.relayer.context.ports, Layout.backed_up())
         await clock.advance(11.0)
         after = (await at.http.get(f"{at.url}/metrics")).text
     series = "memrelay_backup_last_success_timestamp_seconds"

@@ -21,7 +21,7 @@ from relayer.log.erasure.memories import MemoryEraser, report_of
 from relayer.log.erasure.reports import ErasureReports, SeenReport
 from relayer.log.objects import Layout, LogPorts, ObjectLocation, ObjectSealer
 from relayer.log.replica import Replica
-from relayer.log.segments import PackPlace, open_pack
+from relayer.log.segments import open_pack, pack_place
 from relayer.ports import Created, CreateOutcome, ObjectStore, SwapOutcome, Swapped
 from relayer.testing.fake_clock import FakeClock
 from relayer.wire.sealing import ObjectType
@@ -95,7 +95,7 @@ class ErasingWorld(World):
                     place = ObjectLocation(ObjectType.ENTRY, ACCOUNT, self.incarnation, key)
                     raws += decode_entry(sealer.unseal(place, data)).operations
                 if key.startswith(Layout.segments(self.incarnation)):
-                    pack = PackPlace(sealer, ACCOUNT, self.incarnation, key)
+                    pack = pack_place(sealer, ACCOUNT, self.incarnation, key)
                     raws += [raw for linked in open_pack(data, pack) for raw in linked.entry.operations]
                 bodies = [body for raw in raws for _, body in take_out(raw)[1] if body]
                 found.setdefault(key, []).extend(bodies)

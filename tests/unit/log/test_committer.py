@@ -17,7 +17,7 @@ from relayer.domain.operations import (
     Refusal,
     Stored,
     decode_entry,
-    encode_operation,
+    encode_stored,
 )
 from relayer.errors import (
     NamespaceClosed,
@@ -100,8 +100,8 @@ async def test_i1_of_two_writers_of_a_slot_one_gets_it_and_the_other_the_next(wo
     await first
 
     assert [list(made.operations) for made in await entries(world, replica_a)] == [
-        [encode_operation(theirs)],
-        [encode_operation(ours)],
+        [encode_stored(theirs)],
+        [encode_stored(ours)],
     ]
     await replica_b.catch_up()
     assert replica_a.state == replica_b.state
@@ -198,7 +198,7 @@ async def test_i5_an_unknown_outcome_neither_loses_nor_doubles(world: World, fat
     while store.delayed:
         await store.apply_delayed()
     made = await entries(world, replica)
-    assert [list(one.operations) for one in made] == [[encode_operation(operation)]]
+    assert [list(one.operations) for one in made] == [[encode_stored(operation)]]
 
 
 async def test_i5_a_late_write_that_wins_the_slot_answers_only_what_it_holds(world: World) -> None:
@@ -219,8 +219,8 @@ async def test_i5_a_late_write_that_wins_the_slot_answers_only_what_it_holds(wor
 
     await world.clock.run(_wait(asyncio.gather(first, second)))
     assert [list(one.operations) for one in await entries(world, replica)] == [
-        [encode_operation(early)],
-        [encode_operation(late)],
+        [encode_stored(early)],
+        [encode_stored(late)],
     ]
 
 
@@ -361,7 +361,7 @@ async def test_a_submission_too_large_for_an_entry_goes_in_order_over_several(wo
 
     assert [outcome.subject for outcome in outcomes] == [operation.stored.record for operation in operations]
     made = await entries(world, replica)
-    assert [raw for one in made for raw in one.operations] == [encode_operation(one) for one in operations]
+    assert [raw for one in made for raw in one.operations] == [encode_stored(one) for one in operations]
     assert len(made) > 1
     for seq in range(1, len(made) + 1):
         answer = await world.memory.get(replica.slots.key(seq))
@@ -596,4 +596,4 @@ async def test_a_log_of_its_clock_keeps_what_was_signed_as_it_came(world: World)
     operation = put(expires=world.clock.now_ms() + 60_000)
     await committer.submit([operation])
     [entry] = await entries(world, replica)
-    assert entry.operations == (encode_operation(operation),)
+    assert entry.operations == (encode_stored(operation),)

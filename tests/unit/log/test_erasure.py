@@ -6,7 +6,7 @@ from doubles.stepping_store import Fate, SteppingStore
 from erasing_world import CANARY, HOUR, ErasingWorld, canary, crashed, erase
 from log_world import ACCOUNT, compact, entry, manifest_in, plain, put, store_entry
 
-from relayer.domain.operations import JobAccepted, JobFinished, Origin, Stored, encode_operation
+from relayer.domain.operations import JobAccepted, JobFinished, Origin, Stored, encode_stored
 from relayer.log.collector import Collector
 from relayer.log.erasure.reports import ErasureReports, ErasureStage, SeenReport
 from relayer.log.namespace_log import Committer
@@ -158,7 +158,7 @@ async def test_what_a_stalled_writer_makes_again_is_destroyed_before_anything_is
     await world.clock.advance(HOUR)
     await Collector(world.ports(), ACCOUNT, world.incarnation).run()
     free = next(seq for seq in range(1, seen.report.seq) if seq not in seen.report.slots)
-    await store_entry(world, replica, entry(replica, encode_operation(canary()), seq=free), free)
+    await store_entry(world, replica, entry(replica, encode_stored(canary()), seq=free), free)
     assert world.holding()
     assert (await later(world)).report.stage is ErasureStage.CONFIRMED
     assert world.holding() == []
@@ -204,7 +204,7 @@ async def test_results_that_arrive_late_leave_the_tail_and_are_collected(world: 
     late = JobFinished(b"job", stored=(Stored(b"fact" * 4, b"fact", CANARY + b" fact"),))
     await committer.submit([late])
     # A relayer that knows of the end would not write it: this one did not.
-    await store_entry(world, replica, entry(replica, encode_operation(late)))
+    await store_entry(world, replica, entry(replica, encode_stored(late)))
     await replica.catch_up()
     assert replica.state.erasures.last_seq == replica.state.position.seq > seen.report.seq
     eraser = world.eraser(replica)

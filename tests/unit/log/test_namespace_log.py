@@ -44,7 +44,7 @@ async def test_what_one_log_appended_another_reads_after_a_restart(world: World)
     await first.close()
 
     second = log_of(world)
-    assert await second.start() == first.position
+    assert await second.start() == first.state.position
     assert operation.stored.record in second.state.records
     await second.close()
 
@@ -54,7 +54,7 @@ async def test_the_position_that_a_write_led_to_can_be_read_elsewhere(world: Wor
     await writer.start()
     await reader.start()
     await writer.append([put()])
-    assert await reader.read(Consistency.MINE, writer.position) == writer.position
+    assert await reader.replica.read(Consistency.MINE, writer.state.position) == writer.state.position
     await writer.close()
     await reader.close()
 
@@ -69,7 +69,9 @@ async def test_a_projection_sees_the_past_at_the_start_and_each_append_before_it
 
     told: list[bytes] = []
     log = log_of(world)
-    log.subscribe(lambda applied: told.extend(one.outcome.subject for one in applied), lambda _: told.clear())
+    log.replica.subscribe(
+        lambda applied: told.extend(one.outcome.subject for one in applied), lambda _: told.clear()
+    )
     await log.start()
     assert len(told) == 1
     outcome = (await log.append([put()]))[0]

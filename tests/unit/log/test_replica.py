@@ -13,7 +13,7 @@ from relayer.domain.operations import (
     OperationResult,
     Origin,
     Refusal,
-    encode_operation,
+    encode_stored,
 )
 from relayer.domain.state import Applied
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, UpgradeRequired
@@ -124,7 +124,7 @@ async def test_a_position_older_than_every_kept_digest_is_unknown(world: World) 
 
 async def test_i4_a_tail_that_starts_at_or_below_the_watermark_is_not_applied(world: World) -> None:
     replica = await world.reloaded()
-    revived = entry(replica, encode_operation(put()))
+    revived = entry(replica, encode_stored(put()))
     writer, committer = await world.writer()
     await committer.submit([put()])
     await compact(world, writer)
@@ -139,7 +139,7 @@ async def test_i4_a_tail_that_starts_at_or_below_the_watermark_is_not_applied(wo
 
 async def test_i4_what_is_known_of_the_watermark_counts_without_reading_the_manifest(world: World) -> None:
     replica = await world.reloaded()
-    revived = entry(replica, encode_operation(put()))
+    revived = entry(replica, encode_stored(put()))
     writer, committer = await world.writer()
     await committer.submit([put()])
     await compact(world, writer)
@@ -201,7 +201,7 @@ async def test_a_vanished_manifest_means_that_the_namespace_was_erased(world: Wo
 async def test_i12_an_operation_of_a_newer_version_stops_the_replica_before_the_entry(world: World) -> None:
     replica = await world.reloaded()
     newer = msgspec.msgpack.encode(["grant", b"x"])
-    await store_entry(world, replica, entry(replica, encode_operation(put()), newer))
+    await store_entry(world, replica, entry(replica, encode_stored(put()), newer))
 
     for consistency in Consistency:
         with pytest.raises(UpgradeRequired):
@@ -230,7 +230,7 @@ async def test_i12_a_malformed_operation_is_recorded_as_refused_and_bricks_nothi
         b"\x92\xa3put\xa1\xff",
         b"\x92\xa3put" + b"\x91" * 5000 + b"\x01",
     )
-    await store_entry(world, replica, entry(replica, *bad, encode_operation(good)))
+    await store_entry(world, replica, entry(replica, *bad, encode_stored(good)))
     await replica.catch_up()
 
     assert [item.outcome.refusal for item in seen[:-1]] == [Refusal.MALFORMED] * len(bad)

@@ -8,10 +8,10 @@ from doubles.faulty_store import Faults, FaultyStore
 from log_world import ACCOUNT, OTHER_ACCOUNT, World, compact, manifest_in, put, write_manifest
 
 from relayer.domain.namespace import Manifest, SegmentRow
-from relayer.domain.operations import ENTRY_VERSION, Entry, encode_operation
+from relayer.domain.operations import ENTRY_VERSION, Entry, encode_stored
 from relayer.errors import CorruptNamespace, UpgradeRequired
-from relayer.log.objects import Layout, LinkedEntry, ObjectSealer
-from relayer.log.segments import PAGE_BYTES, PackBuilder, PackPlace, open_pack, windows
+from relayer.log.objects import Layout, LinkedEntry, ObjectSealer, PartSealer
+from relayer.log.segments import PAGE_BYTES, PackBuilder, open_pack, pack_place, windows
 from relayer.ports import Found
 
 Compacted = tuple[World, Manifest, bytes]
@@ -96,13 +96,13 @@ def pack(world: World, account: str, key: str, *entries: Entry) -> bytes:
     return builder.finish(place(world, account, key))
 
 
-def place(world: World, account: str, key: str) -> PackPlace:
-    return PackPlace(ObjectSealer(world.ports()), account, world.incarnation, key)
+def place(world: World, account: str, key: str) -> PartSealer:
+    return pack_place(ObjectSealer(world.ports()), account, world.incarnation, key)
 
 
 def entry(seq: int, size: int = 10) -> Entry:
     previous = b"d%d" % (seq - 1)
-    return Entry(ENTRY_VERSION, seq, previous, b"", b"", seq, (encode_operation(put(size=size)), b""))
+    return Entry(ENTRY_VERSION, seq, previous, b"", b"", seq, (encode_stored(put(size=size)), b""))
 
 
 async def test_a_segment_of_another_account_does_not_open(compacted: Compacted) -> None:

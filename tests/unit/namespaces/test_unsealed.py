@@ -20,7 +20,7 @@ async def _remember(house, **item):
 
 
 def _seen(opened) -> list:
-    return [(one, opened.vector_of_hit(opened.key_of(one.id)).tobytes()) for one in opened.memories()]
+    return [(one, opened.index().row(opened.key_of(one.id)).tobytes()) for one in opened.memories()]
 
 
 async def test_the_writer_knows_what_a_reader_of_the_log_opens(house):

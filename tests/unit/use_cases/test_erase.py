@@ -19,7 +19,7 @@ from relayer.domain.operations import decode_entry
 from relayer.errors import NamespaceClosed, Refused, WrongCustody
 from relayer.log.collector import GRACE_MS
 from relayer.log.objects import ObjectLocation, ObjectSealer
-from relayer.log.segments import PackPlace, open_pack
+from relayer.log.segments import open_pack, pack_place
 from relayer.maintenance.open_namespaces import maintain
 from relayer.ports import Found
 from relayer.search.terms import indexed_text
@@ -92,7 +92,7 @@ async def bodies(house) -> list[str]:
             place = ObjectLocation(ObjectType.ENTRY, account, incarnation, row.key)
             raws += decode_entry(sealer.unseal(place, got.data)).operations
         if "/seg/" in row.key:
-            pack = PackPlace(sealer, account, incarnation, row.key)
+            pack = pack_place(sealer, account, incarnation, row.key)
             raws += [raw for linked in open_pack(got.data, pack) for raw in linked.entry.operations]
     ids = {
         one for state in opened.log.state.jobs.values() for one in (state.job, *state.records, *state.results)
