@@ -242,13 +242,7 @@ def once(listed: Mapping[str, Sequence[tuple[str, str]]]) -> list[DemoCheck]:
 
 
 def sealed(found: Mapping[str, Collection[str]], files: int, size: int) -> list[DemoCheck]:
-    """Nothing that was said, and no name, is readable in what the relayer keeps or logs.
-
-    Args:
-        found: kinds of traces by the file that holds them; empty when there are none.
-        files: how many files were searched.
-        size: how many bytes.
-    """
+    """Nothing that was said, and no name, is readable in what the relayer keeps or logs."""
     searched = f"{files} files, {size / 1024:.0f} KiB searched"
     where = {
         kind: [file for file, kinds in found.items() if kind in kinds] for kind in ("text", "word", "name")

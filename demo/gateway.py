@@ -58,12 +58,7 @@ class Played:
 
 
 class DemoGateway:
-    """A gateway with a secret made for this run.
-
-    Args:
-        folder: holds the secret and the pinned identity of the relayer.
-        url: the relayer.
-    """
+    """A gateway with a secret made for this run."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self.secret_file = folder / "secret"

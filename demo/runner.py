@@ -32,14 +32,7 @@ _EXCERPT_BYTES: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class ObjectExcerpt:
-    """A stored object beside what it hides.
-
-    Attributes:
-        file: the object's place in the store.
-        size: bytes of the whole object.
-        start: its first bytes.
-        hidden: what was said.
-    """
+    """A stored object beside what it hides."""
 
     file: str
     size: int

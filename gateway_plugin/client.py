@@ -435,14 +435,7 @@ class RecallCache(Generic[_Q, _A]):
         return self._answers.get((namespace, request))
 
     def put(self, namespace: str, request: _Q, answer: _A, *, since: int) -> None:
-        """Cache a response, unless something was written since the request: then it may be outdated.
-
-        Args:
-            namespace: the namespace that was searched.
-            request: the request.
-            answer: the response.
-            since: the value of ``writes`` before the request.
-        """
+        """Cache a response, unless something was written since the request: then it may be outdated."""
         if since == self.writes:
             self._answers[namespace, request] = answer
 

@@ -64,18 +64,7 @@ async def examine(
     clock: Clock,
     holder: KeyHolder,
 ) -> AsyncIterator[Check]:
-    """Yield the results of all checks, local ones first. Checks that cannot pass after a failure are left out.
-
-    Args:
-        client: the relayer.
-        identity: the agent and namespace to check with.
-        settings: those of the gateway.
-        secret_from: where the keys were found, in words.
-        outbox: the gateway's outbox.
-        toggles: the gateway's switches, which are stored in the outbox.
-        clock: the time.
-        holder: the keys of this gateway.
-    """
+    """Yield the results of all checks, local ones first. Checks that cannot pass after a failure are left out."""
     yield _switches(settings, toggles, identity.agent)
     told = without_effect(settings, identity.account)
     if told:

@@ -91,14 +91,7 @@ class HostModelUnavailable(GatewayError):
 
 
 class LentModel:
-    """A host's model within its budget.
-
-    Args:
-        model: the host's.
-        settings: how often it may be asked.
-        clock: the time.
-        notify_once: told, with the first question, that the model is used, what for, and how to end that.
-    """
+    """A host's model within its budget. ``notify_once`` is told, with the first question, that the model is used."""
 
     def __init__(
         self, model: HostModel, settings: HostModelSettings, clock: Clock, notify_once: NotifyOnce
@@ -242,14 +235,7 @@ _ANSWER_SECONDS: Final = 60.0
 
 
 class ModelWork:
-    """Does the jobs that wait for the host's model, namespace by namespace, in the background.
-
-    Args:
-        client: the relayer.
-        lent: the model.
-        identity_of: finds the keys of a namespace; raises `IdentityError` when they are not held.
-        clock: the time.
-    """
+    """Does the jobs that wait for the host's model, namespace by namespace, in the background."""
 
     def __init__(
         self,

@@ -661,10 +661,6 @@ class AsyncMemory:
         user, how to answer, and who the user is. It frames them as untrusted history. Threshold, number and length are those of
         the settings ``recall``.
 
-        Args:
-            message: the message of the user that the turn answers.
-            user: see the class.
-
         Example:
             system_prompt = f"You are a helpful assistant. {await memory.recall(message)}"
 
@@ -708,10 +704,6 @@ class AsyncMemory:
         self, *, where: Mapping[str, Any] | None = None, user: str | None = None
     ) -> AsyncGenerator[StoredMemory, None]:
         """Iterate over the memories, newest first. Pages are requested as the iteration proceeds.
-
-        Args:
-            where: a filter as in `search`.
-            user: see the class.
 
         Raises:
             InvalidInput: the filter is invalid.
@@ -767,10 +759,6 @@ class AsyncMemory:
     async def delete_all(self, *, where: Mapping[str, Any] | None = None, user: str | None = None) -> int:
         """Hide all memories of a user from every search, and return their number.
 
-        Args:
-            where: a filter as in `search`; None for all memories.
-            user: see the class.
-
         Raises:
             InvalidInput: the filter is invalid.
         """
@@ -796,10 +784,6 @@ class AsyncMemory:
         """Delete a memory permanently, with its versions and everything derived from it.
 
         `delete` only hides a memory.
-
-        Args:
-            memory_id: the memory's id.
-            user: see the class.
 
         Returns:
             The state of the deletion. The memory is no longer recalled; its stored copies are deleted later.
@@ -876,12 +860,7 @@ class AsyncMemory:
         return AskAnswer(answer.status, answer.answer, tuple(map(_hit, answer.citations)))
 
     async def profile(self, *, max_tokens: int = 1000, user: str | None = None) -> MemoryProfile:
-        """Return what is known of a user as one document.
-
-        Args:
-            max_tokens: the maximum length of the document.
-            user: see the class.
-        """
+        """Return what is known of a user as one document."""
         answer = await (await self._client()).profile(
             self._whose(user), max_tokens=max_tokens, deadline=self._timeout
         )
@@ -1087,11 +1066,6 @@ def _text(field: str, value: object) -> str:
 
 def _checked(schema: type[_RequestT], renamed: Mapping[str, str], /, **values: Any) -> _RequestT:
     """Return a request.
-
-    Args:
-        schema: the type of the request.
-        renamed: the names that the caller knows for fields of the request, and under "" a prefix of all fields.
-        values: the fields.
 
     Raises:
         InvalidInput: a field is invalid; the first one is named.

@@ -74,19 +74,7 @@ def signed_headers(
     nonce: bytes | None = None,
     route: str = "",
 ) -> dict[str, str]:
-    """Return the headers that authenticate a request.
-
-    Args:
-        identity: the agent that signs.
-        endpoint: the relayer; the signature is valid for it only.
-        method: the HTTP method in upper case.
-        target: path and query exactly as they are sent.
-        body: the body exactly as it is sent; empty if there is none.
-        memory_key: the ``memory-key`` header; empty if the route needs none.
-        now: seconds since the epoch by the relayer's clock, as far as it is known.
-        nonce: 16 random bytes that no other request uses; None generates them.
-        route: the ``memory-route`` header, if it is known already; "" computes it.
-    """
+    """Return the headers that authenticate a request. ``now`` is in seconds since the epoch by the relayer's clock."""
     digest = hashlib.sha256(body).digest()
     certificate = identity.certificate_header(now)
     signature = signing.sign(
@@ -111,12 +99,7 @@ def signed_headers(
 
 
 class Transport:
-    """A pool of HTTP connections to one relayer. It belongs to the event loop that sends the first request.
-
-    Args:
-        endpoint: the address of the relayer.
-        http: the HTTP session to use, which `aclose` does not close; None creates one.
-    """
+    """A pool of HTTP connections to one relayer. It belongs to the event loop that sends the first request."""
 
     def __init__(self, endpoint: RelayerAddress, http: aiohttp.ClientSession | None = None) -> None:
         self.endpoint = endpoint
@@ -129,12 +112,7 @@ class Transport:
     ) -> HttpAnswer:
         """Send one request and read the whole response.
 
-        Args:
-            method: the HTTP method in upper case.
-            target: path and query, already percent-encoded; sent unchanged, because it was signed.
-            body: JSON, or empty; ``headers`` may contain another content type.
-            headers: additional headers.
-            patience: timeout in seconds for connecting and for each read; the caller limits the total time.
+        ``patience`` limits, in seconds, connecting and each read; the caller limits the total time.
 
         Raises:
             RelayerUntrusted: the TLS certificate is not trusted.
@@ -364,9 +342,6 @@ class RelayerBreaker:
     If the relayer does not answer, or is not the trusted one, that counts as a failure of the relayer. A timeout or an
     error response counts as a failure of the call's namespace; for each such namespace, it also counts once as a failure
     of the relayer, until any call succeeds. So three slow namespaces are treated as a slow relayer.
-
-    Args:
-        clock: the source of the current time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -385,9 +360,6 @@ class RelayerBreaker:
 
     def check(self, namespace: str = "") -> None:
         """Raise an error if a call must be held back. After a pause, one call is let through as a trial.
-
-        Args:
-            namespace: the namespace of the call; empty if it is not about a namespace.
 
         Raises:
             RelayerUnreachable: the call is held back.
@@ -451,10 +423,6 @@ _GOES_ON: Final = "Turns continue without memory; captured turns wait on this ma
 
 class Outages:
     """Reports outages: prints one message when memory stops working, and one when it works again.
-
-    Args:
-        origin: scheme and authority of the relayer's URL.
-        notify: called with messages for a person.
 
     Attributes:
         lasting: the outcome of the failing calls during an outage, see `GatewayError`; "" while there is none.

@@ -182,11 +182,7 @@ def parse_fleet_list(answer: KeysResponse, now: int) -> FleetList:
 class TrustedFleetKeys:
     """The fleet keys of one trusted relayer, fetched again after an hour.
 
-    Args:
-        origin: scheme and authority of the relayer's URL.
-        store: the pinned identities.
-        fetch: requests the list of keys from the relayer.
-        identity: the identity that the relayer must have; None uses the pinned one.
+    ``identity`` is the one that the relayer must have; None uses the pinned one.
     """
 
     def __init__(
@@ -208,8 +204,7 @@ class TrustedFleetKeys:
     async def current(self, now: int) -> FleetKey:
         """Return the newest usable fleet key.
 
-        Args:
-            now: seconds since the epoch.
+        ``now`` is in seconds since the epoch.
 
         Raises:
             RelayerUntrusted: the relayer is not the one that was pinned, or offers no usable key.

@@ -145,10 +145,7 @@ _BESIDE_HOST_LINES: Final = re.compile(
 def judge(text: str, *, origin: Role, settings: CaptureSettings) -> MessageJudgement:
     """Clean one message and decide whether it is captured.
 
-    Args:
-        text: the message as the host delivered it.
-        origin: its author.
-        settings: the length bounds. A user's message with a trigger has a smaller lower bound, unless it is a question.
+    A user's message with a trigger may be shorter than others, unless it is a question.
     """
     return judge_cleaned(strip(text[: looked_at(settings)]), origin=origin, settings=settings)
 

@@ -247,13 +247,6 @@ async def revoke(
 ) -> Revocations:
     """Add missing entries to the list of revocations, send the list, and return the list that is in force.
 
-    Args:
-        client: client of the relayer.
-        holder: the account's keys.
-        agent: the agent that the revocation is about.
-        agent_keys: public keys of agents to revoke.
-        serials: serials of certificates to revoke.
-
     Raises:
         GatewayError: as `fetch`; or the list would have more than a thousand entries.
     """

@@ -105,14 +105,7 @@ class Output:
         cited: Mapping[str, str] | None = None,
         whole: bool = False,
     ) -> None:
-        """Print memories, one per row; hits with their relevance, their date, and the file and line that they come from.
-
-        Args:
-            memories: the memories in display order.
-            now: seconds since the epoch.
-            cited: current places of memories of files, by id; for other memories the place at the time of storing is shown.
-            whole: whether to show long texts completely on a terminal.
-        """
+        """Print memories, one per row; hits with their relevance, their date, and the file and line that they come from."""
         moment = datetime.fromtimestamp(now, UTC).astimezone()
         hits = any(isinstance(memory, RecallHit) for memory in memories)
         rows = []
@@ -155,13 +148,7 @@ class Output:
         self._console.print(table)
 
     def nothing_found(self, namespace: str, considered: int, *, show_all: str = "") -> None:
-        """Report that there are no memories, or none that are relevant enough.
-
-        Args:
-            namespace: the searched namespace, shown because searching the wrong agent looks like having no memories.
-            considered: number of memories in the namespace.
-            show_all: the option that shows the nearest memories anyway.
-        """
+        """Report that there are no memories, or none that are relevant enough."""
         if not considered:
             self.say(
                 f"{namespace} has no memories. Another agent's: --agent NAME, see memrelay-gateway namespaces."
@@ -271,12 +258,7 @@ def agent_identity(
 ) -> Identity:
     """Return the account, namespace and keys with which requests for an agent are signed.
 
-    Args:
-        settings: the gateway's settings, which name the default namespace and the profile.
-        holder: the available keys.
-        agent: the host's name of the agent; None for the host's default agent.
-        shown: whether ``agent`` may be in the form that commands print, see
-            `gateway_plugin.keys.identity.named`.
+    ``agent`` may be in the form that commands print if ``shown``, see `gateway_plugin.keys.identity.named`.
 
     Raises:
         IdentityError: the name is invalid, or the keys of this agent are not available; see `identify`.
@@ -293,13 +275,7 @@ def agent_identity(
 
 
 def root_holder(context: CliContext, doing: str, *, instead: str = "") -> RootHolder:
-    """Return the keys of the whole account; exit with an error if only one agent's keys are available.
-
-    Args:
-        context: context of the command.
-        doing: what needs the keys, as the start of the error message.
-        instead: a command for which one agent's keys suffice.
-    """
+    """Return the keys of the whole account; exit with an error if only one agent's keys are available."""
     holder = context.holder
     if not isinstance(holder, RootHolder):
         fix = "run it on the host that keeps the root secret, in MEMRELAY_SECRET or a file"
@@ -339,12 +315,7 @@ def with_client(
 
 
 class Run(Output):
-    """One run of a command: its output, and the agent and the relayer that its options name.
-
-    Attributes:
-        agent: the value of ``--agent``; None if it was not given.
-        url: the value of ``--url``; None if it was not given.
-    """
+    """One run of a command: its output, and the agent and the relayer that its options name."""
 
     def __init__(self, *, agent: str | None = None, url: str | None = None, as_json: bool = False) -> None:
         super().__init__(as_json=as_json)
@@ -417,9 +388,7 @@ async def used(settings: PluginSettings, work: Callable[[RelayerClient], Awaitab
 def guarded(work: Callable[[], _T], *, whose: str = "") -> _T:
     """Call ``work`` and return its result; end the command if it fails with an expected error.
 
-    Args:
-        work: the function to call.
-        whose: the namespace that the error names if the relayer does not know the memory's id; "" if none.
+    ``whose`` is the namespace that the error names if the relayer does not know the memory's id.
 
     Raises:
         typer.Exit: on a `GatewayError`, after its message and a fix were printed; the exit code is its kind.

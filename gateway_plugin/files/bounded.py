@@ -82,11 +82,7 @@ def files_below(
 ) -> FilesBelow:
     """Return the files below a folder; a folder that does not exist has none.
 
-    Args:
-        folder: the real path of the folder.
-        wanted: returns whether to list a file, given its path below the folder.
-        enter: returns whether to search a subfolder, given its path below the folder.
-        most: the maximum number of files.
+    ``folder`` is a real path; ``wanted`` and ``enter`` get paths below it.
     """
     walk = _Walk(folder, wanted, enter, most)
     try:
@@ -105,11 +101,8 @@ def read_below(
 ) -> bytes:
     """Return the content of a file.
 
-    Args:
-        folder: the real path of the folder.
-        name: the file's path below the folder.
-        most: the maximum number of bytes.
-        tail: return the last ``most`` bytes of a longer file; otherwise a longer file is refused.
+    ``folder`` is a real path, and ``name`` a path below it. With ``tail``, the last ``most`` bytes of a longer file are
+    returned.
 
     Raises:
         NotRead: the file does not exist, is outside of the folder, is too long, or is not a regular file.
@@ -202,13 +195,7 @@ class _Walk:
     found: FilesBelow = field(default_factory=FilesBelow)
 
     def enter_folder(self, name: str, above: int, below: PurePosixPath) -> None:
-        """Scan a folder and its subfolders.
-
-        Args:
-            name: the folder's name in its parent.
-            above: the descriptor of the parent.
-            below: the folder's path below the root.
-        """
+        """Scan a folder and its subfolders."""
         try:
             descriptor = os.open(name, _FOLDER | os.O_RDONLY, dir_fd=above)
         except OSError as error:

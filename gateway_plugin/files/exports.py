@@ -58,11 +58,8 @@ def read_file(
 ) -> list[ImportItem]:
     """Read a file in the format of its suffix.
 
-    Args:
-        path: path of the file.
-        shown: name of the file in the source of its memories.
-        root: the real path of the folder that the file must be in; by default the file's own folder.
-        backup_of: if given, the file must be an export of this account.
+    The file must be below ``root``, a real path, which is its own folder by default. With ``backup_of``, it must be an export
+    of that account.
 
     Raises:
         ImportProblem: the file cannot be read, its format is not supported, or it does not match its suffix.
@@ -113,9 +110,6 @@ def hashes_below(folder: Path) -> frozenset[str]:
 
     Each file counts with and without its front matter. Files that cannot be read, or are not UTF-8, are left
     out. The result is cached.
-
-    Args:
-        folder: the folder, which is searched with its subfolders.
     """
     root, found = named(folder), set[str]()
     for path, _ in files_below(root, lambda below: below.suffix == ".md").files:

@@ -42,12 +42,6 @@ def read_session_log(path: Path, shown: str, settings: CaptureSettings, *, root:
     The filters of capture apply, and secrets are removed. The resulting memories are visible in direct messages only, because a
     log does not say who could read the conversation.
 
-    Args:
-        path: path of the log.
-        shown: name of the log in the source of its memories.
-        settings: the limits of capture.
-        root: the real path of the folder that the log must be in.
-
     Raises:
         ImportProblem: the log cannot be read.
     """
@@ -431,11 +425,7 @@ class Index:
 
 
 class Indexes:
-    """The indexes of one process. Each is cached, and read again when its file has changed.
-
-    Args:
-        environ: the environment, by which the files are found.
-    """
+    """The indexes of one process. Each is cached, and read again when its file has changed."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ

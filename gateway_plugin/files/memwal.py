@@ -161,13 +161,6 @@ async def import_memwal(
 ) -> Walked:
     """Read the memories of a namespace as imported ones.
 
-    Args:
-        access: the service and the key.
-        namespace: its name at the service.
-        clock: the time.
-        http: sends the requests; redirects are not followed.
-        say: called with a message when the service makes the import wait.
-
     Raises:
         MemWalProblem: the service does not respond, refuses the key, or returns an invalid response.
     """
@@ -306,13 +299,7 @@ def _parsed(answer: httpx.Response, path: str, shape: type[_Answer]) -> _Answer:
 
 
 def seal_session(key: SigningKey, package: str, now: float) -> str:
-    """Return MemWal's ``x-seal-session``: a fresh key, and the delegate's signature of it as a personal message of Sui.
-
-    Args:
-        key: the delegate's key.
-        package: the package id from the service's ``/config``.
-        now: seconds since the epoch.
-    """
+    """Return MemWal's ``x-seal-session``: a fresh key, and the delegate's signature of it as a personal message of Sui."""
     fresh = SigningKey.generate()
     public = key.verify_key.encode()
     begins = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

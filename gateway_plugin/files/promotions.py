@@ -281,15 +281,6 @@ async def owners_days(
 ) -> dict[date, list[Memory]]:
     """Return the owner's memories of a range of days, by the local day on which they were told.
 
-    Args:
-        client: the relayer's client.
-        identity: the agent and its namespace.
-        first: the first day of the range.
-        last: the last day of the range, included.
-
-    Returns:
-        The memories by day; a day without memories is missing.
-
     Raises:
         GatewayError: as `RelayerClient.list_memories`.
     """
@@ -368,11 +359,7 @@ async def _gone_since(
 ) -> tuple[AbstractSet[str], str, bool]:
     """Return which memories are gone, where the next call goes on, and whether anything changed.
 
-    Args:
-        client: the relayer's.
-        identity: the namespace.
-        cursor: where the last call ended; "" to compare all memories that were written.
-        written: ids of the memories that were written.
+    Without a ``cursor``, all memories that were written are compared.
     """
     if cursor:
         try:

@@ -170,12 +170,9 @@ _RUN_FIRST: Final = {
 def named(agent: str, *, shown: bool = False) -> str:
     """Return the normal name of an agent, from what its host, its program or a person calls it.
 
-    Names that are the same once folded (case, width, spaces around them) are one agent's. ``main`` is `DEFAULT_NAME`; an agent that
-    is called ``default`` is another, under a hashed name.
-
-    Args:
-        agent: the name.
-        shown: a person may repeat a hashed name as it was shown. A host's agent that is called so could take another's place.
+    Names that are the same once folded (case, width, spaces around them) are one agent's. ``main`` is `DEFAULT_NAME`; an
+    agent that is called ``default`` is another, under a hashed name. If ``shown``, a person may repeat a hashed name as it
+    was shown; a host's agent that is called so could take another's place.
 
     Raises:
         IdentityError: it has none, is the owner's, or has the form of a hashed name.
@@ -335,13 +332,8 @@ def mint(
 ) -> Certificate:
     """Say what an agent of this account may do: read and write its own namespace and those below it.
 
-    Args:
-        root: the keys of the account.
-        agent: the agent's normal name.
-        now: seconds since the epoch.
-        seconds: validity from now on.
-        rights: something else than to read and write.
-        owner: another agent, whose namespaces are meant.
+    ``owner`` is another agent, whose namespaces are meant. The certificate is valid for some ``seconds`` from ``now`` on, in
+    seconds since the epoch.
     """
     whose = owner or agent
     return Certificate(
@@ -460,10 +452,7 @@ class Identity:
 def identify_owner(holder: KeyHolder, renamed: Mapping[str, str], owner: NamespaceRef) -> Identity:
     """Return the identity that delivers the outbox items of an owner.
 
-    Args:
-        holder: the keys at hand.
-        renamed: as in `identify`. If an agent's keys were rotated after a turn was captured, the turn goes to the new name.
-        owner: the namespace, and whose it is.
+    If an agent's keys were rotated after a turn was captured, the turn goes to the new name.
 
     Raises:
         IdentityError: the agent's keys are not held.
@@ -560,15 +549,7 @@ def _scope_parts(scope: NamespaceScope, *, sender: str | None, workspace: str | 
 
 
 class RootHolder:
-    """The keys of all agents of the account: holds the gateway's root secret.
-
-    Attributes:
-        only_agent: None, because the keys of every agent are held.
-        account: the account's id.
-        local_key: the key that hides names in files of this process.
-        agent: returns an agent's keys by its normal name.
-        credential: returns the source of an agent's certificates by its normal name.
-    """
+    """The keys of all agents of the account: holds the gateway's root secret."""
 
     only_agent: None = None
 
@@ -608,13 +589,7 @@ class RootHolder:
         )
 
     def reader(self, agent: str, namespace: str, *, writes: bool) -> Identity:
-        """Return an agent's identity for one namespace that is shared with it, with certificates for that namespace alone.
-
-        Args:
-            agent: the agent's normal name.
-            namespace: the shared namespace: another agent's, or ``shared/NAME``.
-            writes: whether the agent may write to it, too.
-        """
+        """Return an agent's identity for one namespace that is shared with it, with certificates for that namespace alone."""
 
         def mint_share(now: int) -> Certificate:
             rights = _RIGHTS if writes else (Right.READ,)

@@ -80,19 +80,7 @@ class Invitation:
         now: int,
         seconds: int,
     ) -> Invitation:
-        """Create an invitation; `sealed` returns its text.
-
-        Args:
-            account_identity: the key of the account that shares.
-            agent_key: the public signing key of the other account's agent.
-            namespace: the normal name of the namespace.
-            secret: as the attribute.
-            generation: as the attribute.
-            relayer: as the attribute.
-            writes: whether the agent may write to the namespace, too.
-            now: seconds since the epoch.
-            seconds: validity from now on.
-        """
+        """Create an invitation; `sealed` returns its text."""
         certificate = Certificate(
             account_key=bytes(account_identity.verify_key),
             # A hashed name: no agent of the account that shares can have it.
@@ -107,11 +95,7 @@ class Invitation:
         return cls(certificate, certificate.issue(account_identity), generation, secret, relayer)
 
     def sealed(self, account_identity: SigningKey) -> str:
-        """Return the invitation as a text that only the invited agent's signing key opens.
-
-        Args:
-            account_identity: the key of the account that shares, which signs the invitation.
-        """
+        """Return the invitation as a text that only the invited agent's signing key opens."""
         agent_key = self.certificate.agent_key
         body = lp(_LABEL, self.encoded, self.generation, self.secret, self.relayer)
         box = SealedBox(_encryption_key(agent_key)).encrypt(sign_body(body, account_identity))

@@ -27,9 +27,6 @@ def config_directory(environ: Mapping[str, str]) -> Path:
 
     It is ``$XDG_CONFIG_HOME/memrelay`` if that variable is an absolute path, else ``~/.config/memrelay``.
 
-    Args:
-        environ: the environment variables.
-
     Raises:
         IdentityError: the user has no home directory.
 

@@ -264,10 +264,6 @@ class _Database:
     Every write is one transaction that is on the disk when it returns (write-ahead log, ``synchronous=FULL``). Reading has a
     connection of its own and never waits for a writer. What SQLite reports becomes `OutboxUnavailable`, with a sentence for
     people; a file that is no database any more is set aside, never deleted.
-
-    Args:
-        path: the file; its directory is made with mode 0700 when something is first written.
-        notify: told a sentence for a person when a damaged file was set aside.
     """
 
     def __init__(self, path: Path, notify: Callable[[str], None] | None) -> None:
@@ -435,11 +431,6 @@ _TIDY_EVERY: Final = 64
 
 def outbox_path(environ: Mapping[str, str], holder: KeyHolder, origin: str) -> Path:
     """Return the path of the outbox file for one set of keys and one relayer, which may not exist yet.
-
-    Args:
-        environ: the environment variables, which name the state directory.
-        holder: the keys, of a whole account or of one agent.
-        origin: scheme and authority of the relayer's URL, such as ``http://127.0.0.1:8787``.
 
     Raises:
         IdentityError: the user has no home directory.

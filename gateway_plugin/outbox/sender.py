@@ -32,14 +32,7 @@ _LONGEST: Final = 60.0
 
 @dataclass(slots=True)
 class _Pause:
-    """A namespace whose last delivery failed.
-
-    Attributes:
-        error: why.
-        failures: how many in a row.
-        serial: the number of the last of them among all failures.
-        until: when it is tried again.
-    """
+    """A namespace whose last delivery failed."""
 
     error: GatewayError
     failures: int
@@ -50,9 +43,7 @@ class _Pause:
 class Pauses:
     """The pauses of one sender.
 
-    Args:
-        first: seconds before the first retry of a namespace; doubled up to a minute, and shortened by up to a half at
-            random, so that gateways that failed together do not come back together.
+    The ``first`` pause, in seconds, is doubled up to a minute, and shortened by up to a half at random.
 
     Attributes:
         failures: how many there were in all.
@@ -407,10 +398,6 @@ class Positions:
     A relayer that is asked to be at least as far as the remembered position either is, or says ``rollback_detected``.
     `persist` writes what changed, sealed, next to the outbox, from any thread: a store that was set back while no
     gateway ran is noticed too.
-
-    Args:
-        outbox: where they are kept.
-        kept: whether they outlive the process; False where nothing may be written to this machine.
     """
 
     def __init__(self, outbox: Outbox, *, kept: bool = True) -> None:

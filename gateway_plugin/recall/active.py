@@ -38,12 +38,7 @@ MOST_KEPT: Final = 200
 
 
 class ActiveTraces:
-    """Writes the requests and responses of active mode to JSON Lines files, for debugging.
-
-    Args:
-        root: the state directory of the plugin or of its host.
-        directory: ``active.transcriptDir``, a relative path without ``..``.
-    """
+    """Writes the requests and responses of active mode to JSON Lines files, for debugging."""
 
     def __init__(self, root: Path, directory: str) -> None:
         self._root = root
@@ -53,12 +48,6 @@ class ActiveTraces:
         self, agent: str, now_ms: int, request: ActiveRecallRequest, answer: ActiveRecallResponse
     ) -> None:
         """Write one trace and delete the oldest ones beyond `MOST_KEPT`.
-
-        Args:
-            agent: the agent's normal name.
-            now_ms: the time of the request, in ms since the epoch.
-            request: the request to the model.
-            answer: the relayer's response.
 
         Raises:
             OSError: the file or its directory cannot be written.
@@ -118,13 +107,6 @@ class Reminder:
 class ActiveRecaller:
     """Asks the relayer's model for summaries, for all turns of one plugin.
 
-    Args:
-        client: the relayer.
-        settings: those of the plugin.
-        clock: the time.
-        traces: where requests and responses are written; None to write none.
-        lent: the host's model, asked if the relayer has none; None if the host offers none.
-
     Attributes:
         cache: recent responses by namespace and request; writes to a namespace drop its entries.
     """
@@ -156,15 +138,8 @@ class ActiveRecaller:
     async def remind(self, turn: Turn, query: Query, direct: RecallResponse, seconds: float) -> Reminder:
         """Return a summary of the memories that are relevant to a turn, or the reason why there is none.
 
-        With ``active.modelFallbackPolicy: resolved-only`` a turn for which there is no model gets nothing; otherwise it gets the
-        direct hits.
-
-        Args:
-            turn: the turn, with its identity and its audience. The requested model is ``active.model``; if that is not
-                set, the model of the chat session; if the host does not name that, ``active.modelFallback`` (AM-15).
-            query: the turn's query to memory.
-            direct: the response of the direct recall.
-            seconds: the time that remains for the turn.
+        With ``active.modelFallbackPolicy: resolved-only`` a turn for which there is no model gets nothing; otherwise it gets
+        the direct hits. The model is ``active.model``, else that of the chat session, else ``active.modelFallback`` (AM-15).
         """
         if not direct.considered or (self._settings.active.mode == "escalate" and not direct.memories):
             return Reminder("empty")

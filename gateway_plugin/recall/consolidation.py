@@ -189,11 +189,6 @@ class RecallCounts:
     """Counts of the memories that turns were given, by namespace.
 
     They are stored sealed in the outbox's database, so all processes of this gateway share them.
-
-    Args:
-        outbox: where the counts are stored.
-        gateway: the owner of values without a namespace, under which the list of namespaces is stored.
-        clock: the time.
     """
 
     def __init__(self, outbox: Outbox, gateway: NamespaceRef, clock: Clock) -> None:
@@ -298,17 +293,7 @@ class RecallCounts:
 
 
 class Consolidator:
-    """Runs consolidation when its schedule is due, in one process of a gateway at a time.
-
-    Args:
-        client: the relayer.
-        outbox: where the time of the last run and the reports are stored.
-        counts: the counts of the memories that turns were given.
-        identity_of: returns the identity for a namespace; raises `IdentityError` if its keys are not held.
-        settings: the schedule, and whether proposals are carried out.
-        clock: the time.
-        gateway: the owner of values without a namespace.
-    """
+    """Runs consolidation when its schedule is due, in one process of a gateway at a time."""
 
     def __init__(
         self,

@@ -108,11 +108,6 @@ def format_memories(items: Sequence[RecalledMemory], *, settings: RecallSettings
     memories that exceed it alone are left out, and the last ones are dropped until the block fits. If memories with an id
     were left out, a last line says so, provided that it fits too.
 
-    Args:
-        items: memories, best first.
-        settings: the format and the budget.
-        now: the time, with a time zone; only its day matters.
-
     Returns:
         The block, or "" if no memory is in it.
     """
@@ -342,15 +337,8 @@ def select(
 ) -> Selected:
     """Filter and format hits; if the previous block has the same memories, return its exact bytes again.
 
-    Args:
-        found: hits, best first.
-        settings: the relevance threshold, the token budget and the format.
-        hearing: decides which memories may be shown in this turn.
-        session: stores the last block, and gets the texts of this one for its echo filter.
-        now: the time, with a time zone; only its day matters.
-        standing: the memories that are in every prompt of the session, and so not repeated here.
-        prompted: ids of memories whose files the host puts into the prompt, which are not repeated either.
-        query: the query; if it names other people or places, their memories may be shown.
+    The memories of ``standing`` and ``prompted`` are in the prompt already. If the query names other people or places, their
+    memories may be shown.
     """
     # In a private chat, the user's own statements come before those of other people, however relevant these are.
     found = sorted(found, key=lambda hit: hearing.private and not hearing.is_own(hit))
@@ -448,13 +436,7 @@ class ColdStart:
 
 @dataclass(frozen=True, slots=True)
 class ShownMemories:
-    """The memories that a prompt contains already.
-
-    Attributes:
-        ids: the ids of the memories.
-        texts: their texts.
-        tokens: the estimated tokens of their blocks, which count towards the turn's budget.
-    """
+    """The memories that a prompt contains already."""
 
     ids: frozenset[str] = frozenset()
     texts: tuple[str, ...] = field(default=(), repr=False)
@@ -522,12 +504,6 @@ def format_days(
     If they do not fit, the oldest lines are dropped first, and those of coming days last. Memories that are shown already, and
     duplicates, are left out. If no line remains, the block is a hint that tells how many memories can be searched; it is empty if
     all memories are shown already, there are none, or the hint does not fit.
-
-    Args:
-        answer: the relayer's response with the days.
-        settings: the format and the token budget.
-        hearing: decides which memories may be shown.
-        shown: the memories that the prompt contains already.
     """
     shown = shown or ShownMemories()
     said_already = {folded(text) for text in shown.texts}
@@ -607,14 +583,7 @@ def harmless_profile(
     trusts: Sequence[str],
     names: Sequence[str] = tuple(SECTIONS),
 ) -> ProfileResponse:
-    """Return a profile without lines that were not requested or look like a prompt injection.
-
-    Args:
-        answer: the relayer's response.
-        audiences: the audiences whose lines are allowed.
-        trusts: the trust levels whose lines are allowed.
-        names: the names of the sections that are allowed.
-    """
+    """Return a profile without lines that were not requested or look like a prompt injection."""
     kept = (
         # The request to the relayer has these filters already. They are checked again because its response is not trusted.
         section.model_copy(
@@ -631,10 +600,7 @@ def harmless_profile(
 def standing_block(lines: Iterable[StandingLine], max_tokens: int, audiences: Sequence[str]) -> StandingBlock:
     """Return the block with the lines that are allowed and fit; each is included whole or not at all.
 
-    Args:
-        lines: the lines of the relayer's response, most important first.
-        max_tokens: the maximum of the block's estimated tokens, frame included.
-        audiences: the audiences whose lines are allowed; no group is among them, because several people speak there.
+    The estimated tokens of the block, with its frame, are at most ``max_tokens``.
     """
     block = StandingBlock()
     for line in lines:

@@ -86,11 +86,6 @@ class StandingBlocks:
     for which it does not arrive in time goes without it, and the next turn gets it. The bytes of a block stay the same
     while the session lasts, so that a provider can cache the prompt; only memories that were erased are removed
     immediately. Groups have no standing block, because it is about one person.
-
-    Args:
-        client: the relayer's client.
-        settings: the recall settings.
-        clock: the source of the current time.
     """
 
     def __init__(self, client: RelayerClient, settings: RecallSettings, clock: Clock) -> None:
@@ -184,13 +179,8 @@ def turn_request(
 ) -> RecallRequest:
     """Build the recall request of one turn, for at most 100 hits.
 
-    Args:
-        recall: the gateway's recall settings, with the number of hits and the minimum relevance.
-        query: the text to search for.
-        hearing: which memories may be disclosed in the turn.
-        standing: the ids of the memories that the prompt contains already, in the session's standing block.
-        spare: number of hits to request beyond ``recall.max_results``, because the plugin's own filters may
-            remove some.
+    ``standing`` are ids of memories in the session's standing block; ``spare`` hits more are requested, because the plugin's
+    own filters may remove some.
     """
     return RecallRequest(
         query=query,
@@ -218,22 +208,6 @@ _ROLLED_BACK: Final = "memories that this gateway has seen are missing from the 
 
 class Recaller:
     """Recalls memories for the turns of one plugin, and turns every failure into a status.
-
-    Args:
-        client: the relayer's client.
-        sender: delivers captured turns; a recall waits for those of its namespace.
-        settings: the gateway's settings.
-        clock: the source of the current time.
-        positions: the positions of logs that this gateway has seen, which detect a log that was set back.
-        book: creates the turns, and holds the state of their sessions.
-        last: stores the traces of the last turns.
-        watchdog: counts the turns that recalled.
-        notify_once: called with problems that a person must solve.
-        cited: returns the place of each memory of an agent's files, such as ``MEMORY.md#3``.
-        counts: counts the memories that turns get; None if consolidation, which uses the counts, is off.
-        traces: writes active mode's trace files; None for none.
-        lent: the host's language model for active mode; None if there is none.
-        shares: the namespaces that agents read besides their own; None for none.
 
     Attributes:
         cache: responses of recent recalls; a write to a namespace drops its entries.
@@ -287,15 +261,7 @@ class Recaller:
         host: HostTurn,
         seconds: float,
     ) -> Injection:
-        """Recall memories for a turn. It never raises: every failure is a status.
-
-        Args:
-            prompt: the user's message as the host has it, as text that can be encoded.
-            earlier: the conversation so far, oldest first, with or without the message.
-            key: the host's session key; None outside of chat sessions.
-            host: what the host knows about the turn besides.
-            seconds: the deadline for everything together.
-        """
+        """Recall memories for a turn. It never raises: every failure is a status."""
         turn: Turn | None = None
         try:
             query = clean_query(prompt)
@@ -405,14 +371,7 @@ class Recaller:
         outcome: tuple[Injection, TurnTrace],
         times: tuple[float, float],
     ) -> tuple[Injection, TurnTrace]:
-        """Put the newest memories in front of a turn's injection, if its session has not got them yet.
-
-        Args:
-            turn: the turn.
-            session: the state of the chat session.
-            outcome: the injection and the trace of the turn.
-            times: start and end of the recall, in seconds of the monotonic clock.
-        """
+        """Put the newest memories in front of a turn's injection, if its session has not got them yet."""
         (injection, trace), (start, end) = outcome, times
         if not session.begins or not self._settings.recall.cold_start.enabled:
             return outcome
@@ -625,12 +584,7 @@ _QUERY_CHARS: Final = 80
 def recall_line(injection: Injection, trace: TurnTrace, query: str, settings: PluginSettings) -> str:
     """Return the log line of a recall (CP-29).
 
-    Args:
-        injection: the result of the recall.
-        trace: the trace of the turn.
-        query: the cleaned user message. It is logged only if ``recall.logQueries`` is on: its first 80 characters, without
-            secrets.
-        settings: the gateway's settings.
+    The query is logged only if ``recall.logQueries`` is on: its first 80 characters, without secrets.
     """
     spent = f"{injection.milliseconds}ms"
     about = f"query of {trace.query_chars} characters"

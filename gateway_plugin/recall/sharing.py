@@ -198,12 +198,7 @@ class Shares:
         return (*readers, *guests)
 
     def may_write(self, identity: Identity, shared: Identity) -> bool:
-        """Return whether an agent may write to a namespace that is shared with it; raises like `all`.
-
-        Args:
-            identity: the agent's own.
-            shared: one of `shares_of`.
-        """
+        """Return whether an agent may write to a namespace that is shared with it; raises like `all`."""
         if isinstance(shared.owner, Invitation):
             return shared.owner.writes
         return Share(shared.namespace, identity.agent, writes=True) in self.all()
@@ -269,10 +264,6 @@ class Shares:
 
     def accept(self, identity: Identity, text: str) -> None:
         """Store an invitation, which replaces an earlier one to the same namespace.
-
-        Args:
-            identity: the agent's identity for the namespace, see `invited`.
-            text: the invitation.
 
         Raises:
             IdentityError: the file cannot be written, or the agent has eight shares already.
@@ -375,13 +366,6 @@ async def recall_shared(
     Relevance is comparable across namespaces. If several hits have the same text, the agent's own is kept. A shared
     namespace that fails or is too slow is left out, and the response is a `MergedResponse` that is marked ``degraded`` and
     says why.
-
-    Args:
-        client: the relayer's client.
-        own: the recall from the agent's own namespace; its errors are raised.
-        shared: the identities for the other namespaces, see `Shares.also_read`.
-        request: the recall request.
-        seconds: the deadline.
     """
     if not shared:
         return await own

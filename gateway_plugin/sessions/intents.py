@@ -106,14 +106,7 @@ _INTENTS: Final = TypeAdapter(tuple[Intent, ...])
 
 
 class Intents:
-    """The standing intents of all agents of this machine.
-
-    Args:
-        outbox: stores them.
-
-    Attributes:
-        outbox: the same.
-    """
+    """The standing intents of all agents of this machine."""
 
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
@@ -154,15 +147,7 @@ class Intents:
     def due(
         self, owner: NamespaceRef, message: str, *, chats: Sequence[str], senders: Sequence[str], now_ms: int
     ) -> tuple[Intent, ...]:
-        """Return the intents that a message triggers, at most three, and count them as given.
-
-        Args:
-            owner: the agent.
-            message: the person's message.
-            chats: the names of the chat, see `Intent.chat`.
-            senders: the names of the person, see `Intent.sender`.
-            now_ms: the time, in ms since the epoch.
-        """
+        """Return the intents that a message triggers, at most three, and count them as given."""
         if not self.all(owner):
             return ()
 

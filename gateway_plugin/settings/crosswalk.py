@@ -138,11 +138,6 @@ _ELSEWHERE: Final = {
 def translate(config: object, environ: Mapping[str, str], shape: Shape) -> dict[str, Any]:
     """Return a configuration as a tree of the settings model's field names, with preset and variables filled in.
 
-    Args:
-        config: the configuration as the host gives it.
-        environ: the environment variables.
-        shape: the field names of the settings model.
-
     Raises:
         SettingsError: the configuration is not an object, has an unknown key, sets one setting to two different values, or
             names an environment variable that is not set.

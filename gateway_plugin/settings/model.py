@@ -843,9 +843,7 @@ _FIELDS = 5
 def next_time(line: str, moment: float) -> float:
     """Return the next time of a cron line, in seconds since the epoch.
 
-    Args:
-        line: five fields, such as ``0 3 * * *``.
-        moment: the time after which to search, in seconds since the epoch.
+    The line has five fields, such as ``0 3 * * *``.
 
     Raises:
         ValueError: the line is not a cron line, or matches no day.

@@ -95,12 +95,6 @@ async def read_kept(
 
     The result has the form of `gateway_plugin.files.transcript.read_transcript`, after a line that says where it is from.
 
-    Args:
-        client: the relayer's client.
-        asked: the model's arguments; the path is a session key here.
-        absent: the host's error.
-        turn: the turn, which says who reads the answer. In a group, only the turn's own session can be read.
-
     Raises:
         ToolError: the relayer has no transcript of the session either, or the anchor is not in it.
     """
@@ -197,12 +191,7 @@ def failure(error: GatewayError) -> ToolAnswer:
 class Toolbox:
     """Runs the memory tools against one relayer.
 
-    Args:
-        client: the relayer's client.
-        settings: the gateway's settings: minimum relevance, ranking and redaction.
-        clock: the source of the current time.
-        cited: the current file and line of memories that come from files, by their ids: ``MEMORY.md#3``.
-        shares: the namespaces that agents may read besides their own; None for none.
+    ``cited`` has the current file and line of memories that come from files, by their ids: ``MEMORY.md#3``.
     """
 
     def __init__(
@@ -220,13 +209,7 @@ class Toolbox:
         self._shares = shares
 
     async def call(self, tool: str, arguments: Mapping[str, object], turn: Turn) -> ToolAnswer:
-        """Run a tool. It never raises: failures are returned as a `ToolAnswer`.
-
-        Args:
-            tool: the name of the tool, see `gateway_plugin.tools.arguments`.
-            arguments: the arguments as the model passed them.
-            turn: the turn in which the model called the tool.
-        """
+        """Run a tool. It never raises: failures are returned as a `ToolAnswer`."""
         try:
             parsed = parse_arguments(tool, arguments)
             named = getattr(parsed, "namespace", None)
@@ -751,12 +734,7 @@ def _granted(identity: Identity, namespace: str | None) -> Identity:
 
 
 def _shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
-    """Return a memory as a dictionary for programs, also under the keys of the memory systems that memrelay replaces.
-
-    Args:
-        memory: the memory; its text is escaped in the result.
-        source: the file and line that it comes from, escaped: ``MEMORY.md#3``; "" if it was said in a conversation.
-    """
+    """Return a memory as a dictionary for programs, also under the keys of the memory systems that memrelay replaces."""
     text = escape(memory.text)
     path, _, anchor = source.rpartition("#")
     shown = {

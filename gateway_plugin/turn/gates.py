@@ -322,13 +322,7 @@ _CONTROL: Final = re.compile(
 
 
 def gate(turn: Turn, settings: PluginSettings, purpose: Purpose = Purpose.RECALL) -> Decision:
-    """Return the decision of the gates on a turn: the objection of the first gate that has one, or permission.
-
-    Args:
-        turn: the turn.
-        settings: the gateway's settings.
-        purpose: what memory is to be used for.
-    """
+    """Return the decision of the gates on a turn: the objection of the first gate that has one, or permission."""
     for name, objection in GATES:
         reason = objection(turn, settings, purpose)
         if reason is not None:

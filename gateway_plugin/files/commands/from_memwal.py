@@ -37,10 +37,7 @@ _MOST_BYTES: Final = 64 * 1024
 def checked_access(given: Sequence[str], called: Sequence[str], fix: str) -> MemWalAccess:
     """Return service and key; exit with an error if a value is invalid.
 
-    Args:
-        given: private key, account id, URL.
-        called: their names at their source, for error messages.
-        fix: how to fix an invalid value.
+    The values are private key, account id and URL; ``called`` are their names in error messages.
     """
     key, account = _KEY.fullmatch(given[0]), _ACCOUNT.fullmatch(given[1])
     checked = safe_load({"url": given[2]}, {})

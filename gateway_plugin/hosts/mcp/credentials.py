@@ -134,11 +134,6 @@ def find_holder(
     Keys from settings or environment take precedence, then the saved keys of that agent, then the gateway's
     secret, which is created if there is none.
 
-    Args:
-        environ: the environment variables; secrets may be removed from it.
-        settings: the gateway's settings.
-        agent: the agent that the server serves; None for that of the saved keys, or the default.
-
     Raises:
         IdentityError: there are no keys for that agent, or they cannot be read.
     """
@@ -262,11 +257,7 @@ class ClientToken:
 
 
 class ClientTokens:
-    """The tokens of this user's HTTP clients. The server applies changes made by a command immediately.
-
-    Args:
-        environ: the environment, by which the file is found.
-    """
+    """The tokens of this user's HTTP clients. The server applies changes made by a command immediately."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.path = config_directory(environ) / "mcp-tokens.json"

@@ -62,13 +62,7 @@ class _Client:
 
 
 class Guard:
-    """Middleware that requires a token, identifies the caller by it, and limits sessions.
-
-    Args:
-        app: the protocol's application.
-        agent_of: returns the agent of a token.
-        clock: the time.
-    """
+    """Middleware that requires a token, identifies the caller by it, and limits sessions."""
 
     def __init__(self, app: ASGIApp, agent_of: AgentOf, clock: Clock) -> None:
         self._app = app

@@ -60,13 +60,7 @@ _MAX_WAITING: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A stored turn with messages that would be captured, or a message of an archive.
-
-    Attributes:
-        turn: the turn; None for a message of an archive, which is not captured.
-        day: the local day of its first message.
-        texts: what the person said, without envelopes and secrets.
-    """
+    """A stored turn with messages that would be captured, or a message of an archive."""
 
     turn: EarlierTurn | None = field(repr=False)
     day: date

@@ -83,13 +83,7 @@ VARIABLE: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
 
 @dataclass(frozen=True)
 class PromptLimits:
-    """The limits of an agent's own files in the host's system prompt, in characters.
-
-    Attributes:
-        always: whether it does so in every turn.
-        file: maximum size of a file; the middle of a longer one is left out.
-        total: maximum size of all files together.
-    """
+    """The limits of an agent's own files in the host's system prompt, in characters."""
 
     always: bool = True
     file: int = 20_000
@@ -457,15 +451,7 @@ MODEL_CONSENT: Final = (
 def settings_block(
     *, url: str | None, command: str, consent: bool, sidecar: bool = False, model: bool = False
 ) -> dict[str, Any]:
-    """Return the ``plugins`` part of the host's configuration.
-
-    Args:
-        url: URL of the relayer; None for the relayer of this machine.
-        command: the bridge program, as an absolute path, because services seldom have the search path of a shell.
-        consent: whether the operator allows the plugin to read conversations.
-        sidecar: whether to run next to another memory plugin, without the memory slot and without tools.
-        model: whether the operator allows the plugin to ask the host's language model.
-    """
+    """Return the ``plugins`` part of the host's configuration."""
     config: dict[str, Any] = {"command": command} if url is None else {"url": url, "command": command}
     if model:
         config["hostModel"] = {"enabled": True}
@@ -508,11 +494,6 @@ class WrittenConfig:
 def write_block(path: Path, block: Mapping[str, Any], *, now: int) -> WrittenConfig:
     """Merge a block into the host's configuration; all other settings are kept.
 
-    Args:
-        path: the file; created if it is missing.
-        block: the settings that it must contain.
-        now: seconds since the epoch, for the name of the backup.
-
     Raises:
         SettingsError: the file is not plain JSON, so that its comments would be lost.
         IdentityError: the file cannot be written.
@@ -538,11 +519,6 @@ def write_block(path: Path, block: Mapping[str, Any], *, now: int) -> WrittenCon
 
 def write_whole(config: HostConfig, document: Json, *, now: int) -> WrittenConfig:
     """Replace the configuration that was read by another one. Comments are lost in the file and kept in the backup.
-
-    Args:
-        config: as it was read.
-        document: the new content.
-        now: seconds since the epoch, for the name of the backup.
 
     Raises:
         SettingsError: the file was changed since it was read.
@@ -597,9 +573,6 @@ _SECRET: Final = "MEMRELAY_SECRET"  # noqa: S105 - the name of a variable
 
 def command_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables that make a command use the plugin's settings.
-
-    Args:
-        environ: the environment that the host's plugin prepared.
 
     Raises:
         SettingsError: the secret is a reference that only the gateway resolves. Any other secret would belong to another

@@ -52,12 +52,7 @@ _OFF_WORDS: Final = frozenset({"0", "false", "no", "off"})
 
 
 class OpenClawExamination:
-    """The checks of OpenClaw for ``doctor``, see `gateway_plugin.hosting.HostExamination`.
-
-    Args:
-        config: the host's configuration.
-        environ: the environment variables.
-    """
+    """The checks of OpenClaw for ``doctor``, see `gateway_plugin.hosting.HostExamination`."""
 
     def __init__(self, config: HostConfig, environ: Mapping[str, str]) -> None:
         self._config = config
@@ -219,15 +214,7 @@ async def check_agents(
     clock: Clock,
     holder: KeyHolder,
 ) -> AsyncIterator[Check]:
-    """Write and recall a memory as each agent of the host, and report the last turn that the gateway recorded for it (MS-31).
-
-    Args:
-        client: the relayer.
-        agents: the host's agents, with their identities at the relayer.
-        outbox: the gateway's outbox.
-        clock: the time.
-        holder: the available keys.
-    """
+    """Write and recall a memory as each agent of the host, and report the last turn that the gateway recorded for it (MS-31)."""
     for name, identity in agents.items():
         check = await canary(client, identity, clock=clock, holder=holder)
         turn, stopped = told_of_last_turn(outbox, identity)

@@ -83,9 +83,7 @@ class AgentPlaces:
     def read(self, path: str, *, private: bool) -> str | None:
         """Return the text of an indexed file; None if there is no such file.
 
-        Args:
-            path: relative to the workspace, as searches cite it, or absolute.
-            private: whether files that are for direct conversations only may be read.
+        Files for direct conversations only need ``private``.
         """
         for root, below in self._candidates(path):
             file = root.path / below if below.parts else root.path
@@ -169,12 +167,7 @@ def agent_of(context: Json) -> str:
 
 
 class FileWatch:
-    """Scans the files of every agent repeatedly while the gateway runs. Its errors never reach a turn.
-
-    Args:
-        plugin: the gateway's memory.
-        environ: the environment, by which the host's configuration is found.
-    """
+    """Scans the files of every agent repeatedly while the gateway runs. Its errors never reach a turn."""
 
     def __init__(self, plugin: AsyncMemoryPlugin, environ: Mapping[str, str]) -> None:
         self._plugin = plugin
@@ -232,10 +225,6 @@ class FileWatch:
         """Return which files of a workspace are in the system prompt as a whole.
 
         The host puts a file there up to a number of characters, and all of them together up to another.
-
-        Args:
-            context: the ``ctx`` of the turn.
-            names: the files that the host may put there, relative to the workspace.
         """
         with contextlib.suppress(SettingsError, OSError):
             agent, config = agent_of(context), self._configuration()

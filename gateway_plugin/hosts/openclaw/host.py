@@ -56,13 +56,7 @@ _MAX_PENDING: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class HeardTurn:
-    """A prompt and the part of its answer that the host reported so far.
-
-    Attributes:
-        session: the session key.
-        context: the ``ctx`` of the event that reported the answer.
-        messages: the turn's messages, oldest first.
-    """
+    """A prompt and the part of its answer that the host reported so far."""
 
     session: str
     context: Mapping[str, Any] = field(repr=False)
@@ -72,10 +66,7 @@ class HeardTurn:
 class Settling:
     """Debounces the capture of turns: at most one turn per session is pending.
 
-    Args:
-        seconds: a turn is captured after this time without new output.
-        capture: captures a turn; must not raise.
-        limit: maximum number of pending turns; if there are more, the oldest one is captured immediately.
+    A turn is captured after some seconds without new output; of more than ``limit`` pending turns, the oldest one at once.
     """
 
     def __init__(
@@ -131,11 +122,7 @@ _SENTENCES: Final = {
 
 
 class OpenClawModel:
-    """The `HostModel` of one gateway: OpenClaw's own model, which the JavaScript calls by ``api.runtime.llm.complete``.
-
-    Args:
-        ask: sends a request to the JavaScript.
-    """
+    """The `HostModel` of one gateway: OpenClaw's own model, which the JavaScript calls by ``api.runtime.llm.complete``."""
 
     def __init__(self, ask: AskHost) -> None:
         self._ask = ask
@@ -205,13 +192,7 @@ MakePlugin = Callable[[PluginSettings], AsyncMemoryPlugin]
 
 
 class OpenClawHost:
-    """The memory of one gateway.
-
-    Args:
-        environ: the environment, from which missing settings are taken.
-        make_plugin: creates the plugin once its settings are known.
-        relayer: the relayer of this machine, for settings that name none.
-    """
+    """The memory of one gateway."""
 
     def __init__(
         self,

@@ -91,14 +91,7 @@ class ImportedFiles:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A planned move.
-
-    Attributes:
-        document: the complete new configuration.
-        former: the old plugin's settings.
-        left_out: messages about settings and features without a counterpart.
-        places: existing files to import.
-    """
+    """A planned move."""
 
     document: Json
     former: Json
@@ -116,14 +109,6 @@ def plan(
     access: bool,
 ) -> Migration:
     """Plan a move. Planning it again after it was carried out changes nothing.
-
-    Args:
-        config: the host's configuration.
-        origin: the plugin to move from.
-        environ: the environment, by which the host's folders are found.
-        command: the bridge program.
-        url: URL of the relayer to name in the configuration, if any.
-        access: whether recall and capture may read conversations.
 
     Raises:
         SettingsError: the configuration is split into several files, the old plugin is not in it, or a setting has a value

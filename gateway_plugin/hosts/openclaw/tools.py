@@ -57,9 +57,6 @@ class AgentSessions:
     def entries(self, path: str) -> Iterator[Mapping[str, Any]]:
         """Yield the stored messages of a session, oldest first; of a long one only the last 2,000.
 
-        Args:
-            path: a session key, or a session's id.
-
         Raises:
             NoSuchLog: there is no such session here.
             ToolError: the session may not be read, or the host's database cannot be read at the moment.
@@ -157,15 +154,7 @@ def tool_definitions() -> list[dict[str, Any]]:
 async def call_tool(
     plugin: AsyncMemoryPlugin, params: Json, context: Json, *, state: Path, files: HostFiles | None = None
 ) -> Json:
-    """Run a tool call of the model and return its result; every failure is a result, too.
-
-    Args:
-        plugin: the gateway's memory.
-        params: ``name`` and ``arguments`` of the call.
-        context: the host's context of the run.
-        state: the host's state directory, which contains the sessions.
-        files: the agent's files.
-    """
+    """Run a tool call of the model and return its result; every failure is a result, too."""
     arguments = params.get("arguments")
     name = str(params.get("name", ""))
     if name == INTENT_TOOL:
