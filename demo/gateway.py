@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from demo.checks import Observation
-from demo.conversation import AgentScript, ProbeKind, ScriptProbe, ScriptTurn
+from demo.conversation import AgentScript, ProbeKind, ScriptTurn
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
@@ -24,7 +24,6 @@ from gateway_plugin.keys.private_files import create_private
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.setup import connect
-from gateway_plugin.turn.status import Injection
 from relayer.wire.schemas import Memory, MemoryItem, RecallRequest, RememberRequest
 from relayer.wire.sealing import RootKeys
 
@@ -124,8 +123,16 @@ class DemoGateway:
                     injection = await plugin.before_turn(
                         turn.text, session_key=key, messages=said[-_HISTORY:], deadline=PATIENCE
                     )
-                    recall_ms = injection.milliseconds if _answered(injection) else None
-                said.append(_message(turn))
+                    recall_ms = injection.milliseconds if injection.status in {"ok", "empty"} else None
+                said.append(
+                    {
+                        "role": turn.role,
+                        "content": turn.text,
+                        "id": turn.id,
+                        "name": turn.speaker,
+                        "timestamp": turn.occurred_at.isoformat(),
+                    }
+                )
                 captured = 0
                 if ends:
                     captured = (await plugin.after_turn(said, session_key=key)).queued
@@ -160,7 +167,15 @@ class DemoGateway:
                 injection = await plugin.before_turn(
                     probe.prompt, session_key=f"agent:{speaker}:probe-{number}", deadline=PATIENCE
                 )
-                yield _observation(script.name, probe, injection)
+                yield Observation(
+                    script.name,
+                    probe,
+                    injection.status,
+                    injection.text,
+                    tuple((hit.id, hit.text) for hit in injection.hits),
+                    injection.milliseconds,
+                    injection.standing,
+                )
 
     async def memories(self, client: RelayerClient, identity: Identity) -> list[Memory]:
         """List everything in an agent's namespace, newest first."""
@@ -214,33 +229,7 @@ def _note(text: str) -> RememberRequest:
     return RememberRequest(items=(MemoryItem(text=text),))
 
 
-def _message(turn: ScriptTurn) -> dict[str, str]:
-    return {
-        "role": turn.role,
-        "content": turn.text,
-        "id": turn.id,
-        "name": turn.speaker,
-        "timestamp": turn.occurred_at.isoformat(),
-    }
-
-
 def _with_ends(turns: tuple[ScriptTurn, ...]) -> Iterator[tuple[ScriptTurn, bool]]:
     """Yield messages, and whether a turn ends with them: before the next message of a person, and at the end."""
     for turn, following in zip(turns, (*turns[1:], None), strict=True):
         yield turn, following is None or following.role == "user"
-
-
-def _answered(injection: Injection) -> bool:
-    return injection.status in {"ok", "empty"}
-
-
-def _observation(agent: str, probe: ScriptProbe, injection: Injection) -> Observation:
-    return Observation(
-        agent,
-        probe,
-        injection.status,
-        injection.text,
-        tuple((hit.id, hit.text) for hit in injection.hits),
-        injection.milliseconds,
-        injection.standing,
-    )

@@ -297,6 +297,7 @@ def status(run: Run, called: typer.Context) -> None:
         fleet = await client.fleet()
         listed = await client.namespaces(context.identity, limit=1)
         held = await client.list_memories(context.identity, limit=1)
+        key = bytes(context.identity.keys.identity.verify_key).hex()
         return {
             "relayer": client.endpoint.origin,
             "version": version.version,
@@ -306,7 +307,7 @@ def status(run: Run, called: typer.Context) -> None:
             "agent": context.identity.agent,
             "namespace": context.identity.namespace,
             "memories": held.total,
-            "key": _masked(bytes(context.identity.keys.identity.verify_key).hex()),
+            "key": f"{key[:4]}...{key[-4:]}",
             "memory": switches,
             **{name: "on" if enabled else "off in the host's settings" for name, enabled in given.items()},
             "accepted": "yes" if listed.namespaces else "yes, nothing stored yet",
@@ -358,11 +359,6 @@ index.add_to(app)
 init.add_to(app)
 version.add_to(app)
 add_extension_commands(app)
-
-
-def _masked(key: str) -> str:
-    """Return enough of a public key to tell it from another one."""
-    return f"{key[:4]}...{key[-4:]}"
 
 
 def _switches(context: CliContext, toggles: Toggles) -> str:

@@ -78,7 +78,10 @@ async def examine(
         yield result
         if not result.ok:
             return
-    yield _clock(client)
+    ahead = client.clock_offset
+    yield Check(
+        "clock", abs(ahead) <= _SKEW_SECONDS, f"{ahead:+d} s to the relayer's", "set this machine's clock"
+    )
     yield await canary(client, identity, clock=clock, holder=holder)
 
 
@@ -228,13 +231,6 @@ async def _accepted(client: RelayerClient, identity: Identity) -> Check:
         fix = f"memrelay serve --accounts {identity.account}" if refused else "see what answers there"
         return Check("accepted", False, str(error), fix)
     return Check("accepted", True, "yes" if listed.namespaces else "yes, and nothing is stored yet")
-
-
-def _clock(client: RelayerClient) -> Check:
-    ahead = client.clock_offset
-    return Check(
-        "clock", abs(ahead) <= _SKEW_SECONDS, f"{ahead:+d} s to the relayer's", "set this machine's clock"
-    )
 
 
 def _parts(version: str) -> tuple[int, ...]:

@@ -85,7 +85,15 @@ def parse_message(line: bytes) -> Call | HostReply:
     message = _message(line)
     name = message.get("id")
     if "method" in message or not isinstance(name, str):
-        return _call(message)
+        call = message.get("id")
+        if isinstance(call, bool) or not isinstance(call, int | str | None):
+            raise BridgeError(INVALID_REQUEST, "id is a number or text")
+        method, params = message.get("method"), message.get("params", {})
+        if message.get("jsonrpc") != "2.0" or not isinstance(method, str):
+            raise BridgeError(INVALID_REQUEST, 'a request has jsonrpc "2.0" and a method', call=call)
+        if not isinstance(params, dict):
+            raise BridgeError(INVALID_PARAMS, "params is an object", call=call)
+        return Call(call, method, params, _deadline(params.get("deadlineMs"), call))
     result, error = message.get("result"), message.get("error")
     if isinstance(result, dict):
         return HostReply(name, result)
@@ -102,18 +110,6 @@ def _message(line: bytes) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise BridgeError(INVALID_REQUEST, "a message is an object")
     return message
-
-
-def _call(message: Mapping[str, Any]) -> Call:
-    call = message.get("id")
-    if isinstance(call, bool) or not isinstance(call, int | str | None):
-        raise BridgeError(INVALID_REQUEST, "id is a number or text")
-    method, params = message.get("method"), message.get("params", {})
-    if message.get("jsonrpc") != "2.0" or not isinstance(method, str):
-        raise BridgeError(INVALID_REQUEST, 'a request has jsonrpc "2.0" and a method', call=call)
-    if not isinstance(params, dict):
-        raise BridgeError(INVALID_PARAMS, "params is an object", call=call)
-    return Call(call, method, params, _deadline(params.get("deadlineMs"), call))
 
 
 def agreed_version(offered: object) -> int:

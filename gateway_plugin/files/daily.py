@@ -102,7 +102,10 @@ class DailyNotes:
         for change in changes:
             memory = change.memory
             if memory is not None and memory.state == "live":
-                if self._is_captured(memory) and not uses[memory.id]:
+                # Of a conversation, and not of a file; summaries only in memsearch's layout.
+                is_captured = memory.trust in {"user", "assistant"} and not memory.source.reference
+                is_written = memory.kind in _KINDS or (memory.kind == "summary" and self._in_sections)
+                if is_captured and is_written and not memory.suspect and not uses[memory.id]:
                     new[memory.id] = memory
             else:
                 new.pop(change.id, None)
@@ -136,15 +139,6 @@ class DailyNotes:
     @property
     def _in_sections(self) -> bool:
         return self.settings.daily_log_format is DailyLogFormat.MEMSEARCH
-
-    def _is_captured(self, memory: Memory) -> bool:
-        """Return whether a memory comes from a conversation, and not from a file; summaries only in memsearch's layout."""
-        return (
-            (memory.kind in _KINDS or (memory.kind == "summary" and self._in_sections))
-            and memory.trust in {"user", "assistant"}
-            and not memory.suspect
-            and not memory.source.reference
-        )
 
     def _saw(self, name: str, line: SeenLine) -> None:
         path = str(self.workspace / name)

@@ -247,14 +247,11 @@ class _Service:
                 ) from None
             if answer.status_code not in {429, 503}:
                 return _parsed(answer, path, shape)
-            await self._wait(answer)
+            told = answer.headers.get("retry-after", "")
+            seconds = min(float(told) if told.isdigit() else 5.0, _LONGEST_WAIT)
+            self._say(f"MemWal's service asks to wait {seconds:.0f} s")
+            await self._clock.sleep(seconds)
         raise MemWalProblem(f"MemWal's service is too busy for {path}; try again later")
-
-    async def _wait(self, answer: httpx.Response) -> None:
-        told = answer.headers.get("retry-after", "")
-        seconds = min(float(told) if told.isdigit() else 5.0, _LONGEST_WAIT)
-        self._say(f"MemWal's service asks to wait {seconds:.0f} s")
-        await self._clock.sleep(seconds)
 
     def _headers(self, method: str, path: str, body: bytes) -> dict[str, str]:
         stamp, nonce = str(int(self._clock.now())), str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))

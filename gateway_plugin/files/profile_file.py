@@ -109,7 +109,7 @@ def _read(path: Path) -> tuple[str, int]:
 
 def _own_block(path: Path, text: str, namespace: str) -> tuple[int, int] | None:
     own = [(begin, end) for name, begin, end in _blocks(text) if name == namespace]
-    if len(own) > 1 or _is_damaged(text):
+    if len(own) > 1 or len(_blocks(text)) != len(_begins(text)):
         raise ProfileFileProblem(
             f"{path} contains an incomplete or duplicated profile: delete the lines from "
             f'<{OUR_TAG} profile="..."> on, and try again'
@@ -139,10 +139,6 @@ def _blocks(text: str) -> list[tuple[str, int, int]]:
         if end is not None:
             found.append((begin[1], begin.start(), end.start() + len(_END)))
     return found
-
-
-def _is_damaged(text: str) -> bool:
-    return len(_blocks(text)) != len(_begins(text))
 
 
 def _begins(text: str) -> list[tuple[re.Match[str], int]]:

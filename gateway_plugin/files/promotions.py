@@ -120,7 +120,7 @@ class Promotions:
         if not added:
             return []
         head = text.rstrip("\n")
-        if _last_heading(text) != _HEADING:
+        if next((line for line in reversed(text.splitlines()) if line.startswith("#")), "") != _HEADING:
             head = f"{head}\n\n{_HEADING}\n" if head else f"{_HEADING}\n"
         changed = "\n".join([head, *(f"- {line}" for line in added)]) + "\n"
         found = {item.text: self.index.digest(item) for item in _items(changed)}
@@ -418,7 +418,3 @@ def plain_line(text: str) -> str:
 
 def _bullets(lines: Iterable[str]) -> str:
     return "".join(f"- {line}\n" for line in lines)
-
-
-def _last_heading(text: str) -> str:
-    return next((line for line in reversed(text.splitlines()) if line.startswith("#")), "")

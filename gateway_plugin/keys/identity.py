@@ -221,7 +221,14 @@ def parse_session_key(key: str) -> SessionRef:
         >>> ref.agent, ref.audience
         ('coder', <TurnAudience.GROUP: 'group'>)
     """
-    _check(key)
+    if not isinstance(key, str):
+        raise IdentityError("the session key is not a string")
+    if len(key) > MAX_SESSION_KEY_CHARS:
+        raise IdentityError(
+            f"the session key is {len(key)} characters long; at most {MAX_SESSION_KEY_CHARS} are accepted"
+        )
+    if any(unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"} for char in key):
+        raise IdentityError("the session key contains a control character, a line break or a lone surrogate")
     segments = [segment.strip() for segment in key.split(":")]
     if segments[0].lower() == "agent" and len(segments) > 1:
         agent: str | None = _spelled(segments[1])
@@ -251,17 +258,6 @@ def parse_session_key(key: str) -> SessionRef:
 def _is_main(name: str) -> bool:
     """Return whether a name, in any spelling, is that of the host's default agent."""
     return unicodedata.normalize("NFKC", name).strip().casefold() == DEFAULT_AGENT
-
-
-def _check(key: object) -> None:
-    if not isinstance(key, str):
-        raise IdentityError("the session key is not a string")
-    if len(key) > MAX_SESSION_KEY_CHARS:
-        raise IdentityError(
-            f"the session key is {len(key)} characters long; at most {MAX_SESSION_KEY_CHARS} are accepted"
-        )
-    if any(unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"} for char in key):
-        raise IdentityError("the session key contains a control character, a line break or a lone surrogate")
 
 
 def _spelled(name: str) -> str:

@@ -323,7 +323,10 @@ class Sender:
     async def _deliver(self, item: OutboxItem) -> None:
         """Deliver or bury an item; raises `GatewayError` when it should be tried again."""
         try:
-            answer = await self._sent(item)
+            identity, request = self._identity_of(item.owner), item.request
+            if self._promised is not None:
+                request = request.model_copy(update={"host_model": True})
+            answer = await self._client.analyze(identity, request)
             if self._heard is not None and answer.position is not None:
                 self._heard(item.owner, answer.position)
             if self._judged is not None and item.request.turns:
@@ -347,12 +350,6 @@ class Sender:
                 return
         self._outbox.pass_over(item)
         self.delivered += 1
-
-    async def _sent(self, item: OutboxItem) -> AnalyzeResponse:
-        identity, request = self._identity_of(item.owner), item.request
-        if self._promised is not None:
-            request = request.model_copy(update={"host_model": True})
-        return await self._client.analyze(identity, request)
 
     async def _failed_strangely(self, item: OutboxItem, defect: Exception) -> None:
         kind = type(defect).__name__

@@ -168,10 +168,8 @@ class ActiveRecaller:
         # The breaker saves time, so only timeouts count: a model whose responses are unusable is asked again next turn.
         timed_out = answer.reason in {"model_timeout", "model_unavailable"}
         (self._breaker.failed if timed_out else self._breaker.succeeded)()
-        return self._said_of_model(self._read(answer), answer)
-
-    def _said_of_model(self, reminder: Reminder, answer: ActiveRecallResponse) -> Reminder:
-        """Add to a reminder that the relayer does not have the model of the settings, so that its text is not ascribed to it."""
+        reminder = self._read(answer)
+        # If the relayer does not have the model of the settings, its text is not ascribed to that model.
         named = self._settings.active.model
         if not named or not answer.model_missing or answer.reason in {"model_timeout", "model_unavailable"}:
             return reminder

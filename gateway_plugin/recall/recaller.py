@@ -28,7 +28,6 @@ from gateway_plugin.recall.active import ActiveRecaller, ActiveTraces, Reminder
 from gateway_plugin.recall.consolidation import RecallCounts
 from gateway_plugin.recall.formatting import (
     TRUSTED,
-    ColdStart,
     Selected,
     ShownMemories,
     StandingBlock,
@@ -378,7 +377,18 @@ class Recaller:
         try:
             shown = ShownMemories.from_injection(injection)
             shown = replace(shown, ids=shown.ids | turn.prompted)
-            begun = await self._said_lately(turn, shown, end - self._clock.monotonic())
+            recall = self._settings.recall
+            offset = datetime.fromtimestamp(self._clock.now(), UTC).astimezone().utcoffset()
+            answer = await self._client.context(
+                turn.identity,
+                days=_NEWEST_DAYS,
+                items=_LINES_OF_A_DAY,
+                offset_minutes=0 if offset is None else int(offset.total_seconds() // 60),
+                audiences=turn.hearing.lasting,
+                trusts=TRUSTED,
+                deadline=max(end - self._clock.monotonic(), _LEAST_SECONDS),
+            )
+            begun = format_days(answer, recall, turn.hearing, shown)
         except RelayerRefused:
             # The relayer does not know this request, or the namespace does not exist. Asking again would change nothing.
             session.begins = False
@@ -392,20 +402,6 @@ class Recaller:
         milliseconds = round((self._clock.monotonic() - start) * 1000)
         begun_with = replace(injection, text=text, milliseconds=milliseconds)
         return begun_with, replace(trace, cold_start=len(begun.said), milliseconds=milliseconds)
-
-    async def _said_lately(self, turn: Turn, shown: ShownMemories, seconds: float) -> ColdStart:
-        recall = self._settings.recall
-        offset = datetime.fromtimestamp(self._clock.now(), UTC).astimezone().utcoffset()
-        answer = await self._client.context(
-            turn.identity,
-            days=_NEWEST_DAYS,
-            items=_LINES_OF_A_DAY,
-            offset_minutes=0 if offset is None else int(offset.total_seconds() // 60),
-            audiences=turn.hearing.lasting,
-            trusts=TRUSTED,
-            deadline=max(seconds, _LEAST_SECONDS),
-        )
-        return format_days(answer, recall, turn.hearing, shown)
 
     async def _search_and_select(
         self, turn: Turn, earlier: Sequence[ChatMessage], session: Session, seconds: float

@@ -383,7 +383,14 @@ async def recall_shared(
     unavailable = []
     for identity, other in zip(shared, others, strict=True):
         if isinstance(other, GatewayError):
-            unavailable.append(_reason(identity, other))
+            reason = str(other)
+            if (
+                identity.is_guest
+                and isinstance(other, RelayerRefused)
+                and other.code in {"unauthorized", "account_revoked"}
+            ):
+                reason = "its owner has ended the share, or the relayer does not serve that account any more"
+            unavailable.append(f"{identity.shown} is left out: {reason}")
             continue
         hits += [
             SharedHit.model_validate(hit.model_dump() | {"shared_from": identity.shown})
@@ -410,14 +417,3 @@ async def recall_shared(
             "unavailable": tuple(unavailable),
         }
     )
-
-
-def _reason(identity: Identity, error: GatewayError) -> str:
-    reason = str(error)
-    if (
-        identity.is_guest
-        and isinstance(error, RelayerRefused)
-        and error.code in {"unauthorized", "account_revoked"}
-    ):
-        reason = "its owner has ended the share, or the relayer does not serve that account any more"
-    return f"{identity.shown} is left out: {reason}"

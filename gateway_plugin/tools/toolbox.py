@@ -106,7 +106,7 @@ async def read_kept(
     try:
         kept = await client.transcript(turn.identity, request, deadline=_TRANSCRIPT_DEADLINE)
     except GatewayError as error:
-        raise _not_told(absent, error) from error
+        raise ToolError(f"{absent}; and the relayer could not be asked: {error}") from error
     if not kept.total:
         raise absent
     if not kept.lines:
@@ -115,10 +115,6 @@ async def read_kept(
         )
     said = [DialogueEntry(line.id, _SPEAKERS[line.role], line.text, line.call) for line in kept.lines]
     return "\n".join([_HEADING, *(one.line for one in said if not scan(one.text).blocked)])
-
-
-def _not_told(absent: NoSuchLog, error: GatewayError) -> ToolError:
-    return ToolError(f"{absent}; and the relayer could not be asked: {error}")
 
 
 READING: Final = frozenset(

@@ -147,7 +147,11 @@ def session_backfill(
         said = f"{entries} entries were written into DREAMS.md; {undo}"
     else:
         said = "nothing was changed; add them with: memory session-backfill --apply"
-    _say(run, rows, said)
+    for row in rows:
+        run.say(f"{row['day']}: {row['candidateCount']} messages")
+        for text in row["topCandidates"]:
+            run.say(f"- {text}")
+    run.say(said)
 
 
 def _by_day(chosen: Sequence[_Candidate]) -> dict[date, list[str]]:
@@ -173,14 +177,6 @@ def _check_together(*, rollback: bool, apply: bool, rem: bool, logs: bool, days:
             "--archive-files: cannot be combined with --apply, since nothing proves who wrote the files",
             "store them as what files say: memrelay-gateway index --sessions FOLDER",
         )
-
-
-def _say(run: Run, rows: Sequence[Mapping[str, Any]], sentence: str) -> None:
-    for row in rows:
-        run.say(f"{row['day']}: {row['candidateCount']} messages")
-        for text in row["topCandidates"]:
-            run.say(f"- {text}")
-    run.say(sentence)
 
 
 def _row(day: date, texts: Sequence[str]) -> dict[str, Any]:

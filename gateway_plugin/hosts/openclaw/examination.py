@@ -166,12 +166,25 @@ async def check_bridge(config: HostConfig, environ: Mapping[str, str]) -> AsyncI
         return
     try:
         async with asyncio.timeout(_START_SECONDS):
-            told = await _greeted(process, dict(config.settings))
+            assert process.stdin is not None
+            assert process.stdout is not None
+            params = {"host": "openclaw", "protocol": [1], "config": dict(config.settings)}
+            request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            await process.stdin.drain()
+            told: dict[str, Any] = json.loads(await process.stdout.readline())
     except (TimeoutError, ValueError, OSError):
         yield Check("bridge", False, f"{command[0]} does not speak the bridge's protocol", fix)
         return
     finally:
-        await _ended(process)
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            async with asyncio.timeout(10):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
     if told.get("error") or told["result"].get("problem"):
         problem = told.get("error", {}).get("message") or told["result"]["problem"]
         yield Check(
@@ -378,25 +391,3 @@ def _copies(config: HostConfig, name: str, environ: Mapping[str, str]) -> list[P
 
 def _names(value: object) -> Sequence[str]:
     return [str(name) for name in value] if isinstance(value, list) else []
-
-
-async def _greeted(process: asyncio.subprocess.Process, settings: dict[str, Any]) -> dict[str, Any]:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    params = {"host": "openclaw", "protocol": [1], "config": settings}
-    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    process.stdin.write(json.dumps(request).encode() + b"\n")
-    await process.stdin.drain()
-    answer: dict[str, Any] = json.loads(await process.stdout.readline())
-    return answer
-
-
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        async with asyncio.timeout(10):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()

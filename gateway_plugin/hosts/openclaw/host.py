@@ -22,7 +22,6 @@ from gateway_plugin.errors import GatewayError
 from gateway_plugin.host_model import HostAnswer, HostModelUnavailable, HostQuestion
 from gateway_plugin.hosting import (
     CaptureReport,
-    Injection,
     LocalRelayer,
     SystemClock,
     connect,
@@ -153,17 +152,13 @@ class OpenClawModel:
                 error.code, f"OpenClaw's model gave no answer ({error.code or 'unknown'})"
             )
             raise HostModelUnavailable(reason, sentence) from None
-        return _host_answer(told)
-
-
-def _host_answer(told: Mapping[str, Any]) -> HostAnswer:
-    text, model, cost = told.get("text"), told.get("model"), _number(told.get("costUsd"))
-    return HostAnswer(
-        text=text if isinstance(text, str) else "",
-        tokens=int(_number(told.get("tokens")) or 0),
-        model=model if isinstance(model, str) else "",
-        cost_usd=cost,
-    )
+        text, model, cost = told.get("text"), told.get("model"), _number(told.get("costUsd"))
+        return HostAnswer(
+            text=text if isinstance(text, str) else "",
+            tokens=int(_number(told.get("tokens")) or 0),
+            model=model if isinstance(model, str) else "",
+            cost_usd=cost,
+        )
 
 
 def _number(value: object) -> float | None:
@@ -329,7 +324,20 @@ class OpenClawHost:
         due = await plugin.due_intents(prompt, session_key=session_key_of(context), host=host)
         if plugin.outage and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(_look_again(plugin, context))
-        return _answer(injection, due)
+        text = "\n\n".join(filter(None, (injection.text, *due)))
+        result: dict[str, str] = {_SLOTS[injection.position]: text} if text else {}
+        if injection.instruction or injection.standing:
+            system = _SLOTS[PromptPosition.SYSTEM_APPEND]
+            # The constant part comes first, so that the provider's prompt cache can keep it.
+            parts = (injection.standing, result.get(system), injection.instruction)
+            result[system] = "\n\n".join(filter(None, parts))
+        return {
+            "result": result or None,
+            "status": injection.status,
+            "detail": injection.detail,
+            "lines": injection.lines,
+            "milliseconds": injection.milliseconds,
+        }
 
     async def _after(self, call: Call) -> Json:
         context = _context(call)
@@ -349,6 +357,10 @@ class OpenClawHost:
         if plugin is None:
             # The plugin keeps the request until the settings are valid.
             return {"status": "failed", "detail": self._problem, "unconfigured": True}
+        # The host reports a provider's error as success, and names it only in the last answer.
+        reasons = (
+            message.get("stopReason") for message in reversed(added) if message.get("role") == "assistant"
+        )
         report = await plugin.after_turn(
             (*self._behind.get(key, ()), *added),
             session_key=session_key_of(context),
@@ -356,7 +368,7 @@ class OpenClawHost:
             host=host_turn(
                 context,
                 inter_session=inter_session,
-                stop_reason=_stop_reason(added),
+                stop_reason=str(next(reasons, None) or ""),
                 turn_id=str(call.params.get("turnId") or ""),
             ),
         )
@@ -528,31 +540,6 @@ def _within(asked: float | None, milliseconds: float) -> float:
     return own if asked is None else min(asked * _OWN_SHARE, own)
 
 
-def _answer(injection: Injection, due: Sequence[str]) -> Json:
-    text = "\n\n".join(filter(None, (injection.text, *due)))
-    result: dict[str, str] = {_SLOTS[injection.position]: text} if text else {}
-    if injection.instruction or injection.standing:
-        system = _SLOTS[PromptPosition.SYSTEM_APPEND]
-        # The constant part comes first, so that the provider's prompt cache can keep it.
-        parts = (injection.standing, result.get(system), injection.instruction)
-        result[system] = "\n\n".join(filter(None, parts))
-    return {
-        "result": result or None,
-        "status": injection.status,
-        "detail": injection.detail,
-        "lines": injection.lines,
-        "milliseconds": injection.milliseconds,
-    }
-
-
 def _captured(report: CaptureReport) -> Json:
     told = asdict(report)
     return {name: told[name] for name in ("status", "new", "queued", "waiting", "detail", "ended")}
-
-
-def _stop_reason(messages: tuple[Json, ...]) -> str:
-    """Return the stop reason of the last answer. The host reports a provider's error as success, and names it only here."""
-    reasons = (
-        message.get("stopReason") for message in reversed(messages) if message.get("role") == "assistant"
-    )
-    return str(next(reasons, None) or "")

@@ -81,7 +81,11 @@ def migrate(
         lambda: plan(host, origin, os.environ, command=bridge_command(), url=run.url, access=access)
     )
     _show(run, host, move, access=access)
-    told = _row(host, move)
+    places = [
+        {"agent": place.agent, "kind": place.kind.value, "path": str(place.path)} for place in move.places
+    ]
+    change = shown_change(host.whole, move.document)
+    told = {"file": str(host.path), "change": change, "imports": places, "left_behind": [*move.left_out]}
     if dry_run:
         run.json({"dry_run": True, **told})
         return
@@ -120,14 +124,6 @@ def _show(output: Output, host: HostConfig, move: Migration, *, access: bool) ->
         output.say(f"left behind: {sentence}")
     if access and change:
         output.say(f"consent: {CONSENT}")
-
-
-def _row(host: HostConfig, move: Migration) -> dict[str, object]:
-    places = [
-        {"agent": place.agent, "kind": place.kind.value, "path": str(place.path)} for place in move.places
-    ]
-    change = shown_change(host.whole, move.document)
-    return {"file": str(host.path), "change": change, "imports": places, "left_behind": [*move.left_out]}
 
 
 @contextlib.contextmanager

@@ -150,7 +150,11 @@ def plan(
     for name in ids:
         entries[name] = {**entries.get(name, {}), "enabled": False}
     _load(plugins, ids, environ)
-    _understood(entry["config"], environ)
+    # An error that the plugin would raise at the gateway's start; variables need to be set only there.
+    plain = json.loads(
+        VARIABLE.sub("x", json.dumps({k: v for k, v in entry["config"].items() if k not in SECRET_KEYS}))
+    )
+    load_settings(core_config(plain, environ), {})
     left_out += _NO_COUNTERPART[origin]
     return Migration(document, former, tuple(left_out), tuple(_places(config, origin, environ)))
 
@@ -195,14 +199,6 @@ def _is_ours(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(told, dict) and told.get("id") == PLUGIN_ID
-
-
-def _understood(config: Json, environ: Mapping[str, str]) -> None:
-    """Raise an error that the plugin would raise at the gateway's start; variables need to be set only for the gateway."""
-    plain = json.loads(
-        VARIABLE.sub("x", json.dumps({k: v for k, v in config.items() if k not in SECRET_KEYS}))
-    )
-    load_settings(core_config(plain, environ), {})
 
 
 def _places(config: HostConfig, origin: SourcePlugin, environ: Mapping[str, str]) -> Iterator[ImportedFiles]:

@@ -41,6 +41,7 @@ def host_turn(
     """Build a `HostTurn` from the context of a hook."""
     provenance = context.get("inputProvenance")
     kind = provenance.get("kind") if isinstance(provenance, Mapping) else None
+    named = context.get("activeProjectKeys")
     return HostTurn(
         host=HOST,
         agent=_agent(context),
@@ -60,14 +61,9 @@ def host_turn(
         model=_text(context, "modelId") or "",
         platform=_text(context, "channel") or _text(context, "messageChannel") or "",
         # The host recalls on behalf of a direct chat, from direct chats alone.
-        projects=_projects(context),
+        projects=frozenset(map(str, named)) if isinstance(named, list) else None,
         without_groups=isinstance(context.get("conversationRecall"), Mapping),
     )
-
-
-def _projects(context: Json) -> frozenset[str] | None:
-    named = context.get("activeProjectKeys")
-    return frozenset(map(str, named)) if isinstance(named, list) else None
 
 
 def somebody_waits(context: Json) -> bool:
