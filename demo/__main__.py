@@ -26,8 +26,6 @@ from demo.runner import DemoOutcome, run
 from demo.sabotage import Sabotage
 from gateway_plugin.errors import GatewayError
 
-__all__ = ["main"]
-
 _FAILED: Final = 1
 _COULD_NOT_RUN: Final = 2
 _INTERRUPTED: Final = 130

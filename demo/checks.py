@@ -12,25 +12,6 @@ from typing import Final
 from demo.conversation import ProbeKind, ScriptProbe
 from relayer.wire.fields import one_line
 
-__all__ = [
-    "LEAST_SAME",
-    "LEAST_SILENCE",
-    "DemoCheck",
-    "Observation",
-    "durable",
-    "hit_rate",
-    "is_hit",
-    "isolated",
-    "once",
-    "outage",
-    "percentile",
-    "related",
-    "same_again",
-    "sealed",
-    "silent",
-    "strangers",
-]
-
 LEAST_SILENCE: Final = 0.8
 """For conversations that the probes were not written for: a chat between friends may well touch on carpets."""
 

@@ -37,17 +37,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from gateway_plugin.errors import GatewayError
 
-__all__ = [
-    "AgentScript",
-    "Conversation",
-    "ConversationFileError",
-    "ProbeKind",
-    "ScriptProbe",
-    "ScriptSession",
-    "ScriptTurn",
-    "load_conversation",
-]
-
 SAMPLE = "sample_conversation.json"
 FORMAT = "memrelay-conversation/1"
 CROSS_PROBES = 5

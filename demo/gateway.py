@@ -27,12 +27,9 @@ from gateway_plugin.setup import connect
 from relayer.wire.schemas import Memory, MemoryItem, RecallRequest, RememberRequest
 from relayer.wire.sealing import RootKeys
 
-__all__ = ["DemoGateway", "NotDelivered", "Played"]
-
 PATIENCE: Final = 15.0
 """Seconds for a recall. A host would allow two; here a busy machine must not look like a broken promise."""
 _FLUSH_SECONDS: Final = 60.0
-_PAGE: Final = 100
 _HISTORY: Final = 12
 _STATES: Final = ("live", "superseded", "forgotten")
 
@@ -140,11 +137,7 @@ class DemoGateway:
             await self.deliver(plugin)
 
     async def deliver(self, plugin: AsyncMemoryPlugin) -> None:
-        """Wait until the relayer has everything that was captured.
-
-        Raises:
-            NotDelivered: it does not take it.
-        """
+        """Wait until the relayer has everything that was captured. Raises `NotDelivered`: it does not take it."""
         delivered = await plugin.flush(_FLUSH_SECONDS)
         status = plugin.status()
         if not delivered or status.refused:
@@ -179,14 +172,7 @@ class DemoGateway:
 
     async def memories(self, client: RelayerClient, identity: Identity) -> list[Memory]:
         """List everything in an agent's namespace, newest first."""
-        found: list[Memory] = []
-        cursor = None
-        while True:
-            page = await client.list_memories(identity, limit=_PAGE, cursor=cursor, states=_STATES)
-            found += page.memories
-            cursor = page.next_cursor
-            if cursor is None:
-                return found
+        return [memory async for memory in client.all_memories(identity, states=_STATES)]
 
     async def trespass(self, client: RelayerClient, agent: str, other: str) -> dict[str, str]:
         """Ask for another agent's namespace with one's own keys; returns what was tried and how it was answered."""

@@ -19,8 +19,6 @@ from demo.gateway import Played
 from demo.runner import DemoOutcome, ObjectExcerpt
 from relayer.wire.fields import clip, one_line
 
-__all__ = ["Report", "as_document"]
-
 _PLAIN_WIDTH: Final = 120
 _MOST_ROWS: Final = 40
 _ROW: Final = 16

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from demo import checks
 from demo.checks import DemoCheck, Observation
@@ -21,7 +21,8 @@ from gateway_plugin.keys.identity import Identity
 from relayer.wire.fields import one_line
 from relayer.wire.schemas import Memory
 
-__all__ = ["DemoOutcome", "DemoViewer", "ObjectExcerpt", "run"]
+if TYPE_CHECKING:
+    from demo.report import Report
 
 _WRITERS: Final = 4
 _NOTES_BEFORE_KILL: Final = 24
@@ -58,35 +59,11 @@ class DemoOutcome:
         return all(check.held for check in self.checks)
 
 
-class DemoViewer(Protocol):
-    """Who watches; every method returns at once."""
-
-    def step(self, text: str) -> None:
-        """Something begins or was done."""
-        ...
-
-    def playing(self, agent: str, turns: int) -> None:
-        """An agent's conversation begins."""
-        ...
-
-    def played(self, agent: str, played: Played) -> None:
-        """One message of it was played."""
-        ...
-
-    def observed(self, observations: Sequence[Observation]) -> None:
-        """Probes were asked."""
-        ...
-
-    def excerpt(self, excerpt: ObjectExcerpt) -> None:
-        """An object of the store was read."""
-        ...
-
-
 async def run(
     conversation: Conversation,
     folder: Path,
     relayer: RelayerProcess,
-    audience: DemoViewer,
+    audience: Report,
     *,
     sabotage: Sabotage | None = None,
 ) -> DemoOutcome:
@@ -121,7 +98,7 @@ class _Demonstration:
         self,
         conversation: Conversation,
         folder: Path,
-        audience: DemoViewer,
+        audience: Report,
         relayer: RelayerProcess,
         sabotage: Sabotage | None,
     ) -> None:

@@ -14,8 +14,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-__all__ = ["TraceSearch", "views"]
-
 _WINDOW: Final = 16
 _STRIDE: Final = 8
 # Shorter names and words occur in noise by chance.

@@ -56,6 +56,7 @@ _RECALL_DEADLINE: Final = 2.0
 _ANALYZE_DEADLINE: Final = 55.0
 _ACTIVE_DEADLINE: Final = 15.0
 _EXPORT_DEADLINE: Final = 600.0
+_PAGE: Final = 100
 # Share of the remaining time, 0..1: the relayer gets a slightly shorter one for its model, so that it can still report that
 # the model is too slow, instead of being taken for unreachable itself.
 _MARGIN: Final = 0.05
@@ -220,6 +221,26 @@ class RelayerClient(RelayerCaller):
             return await self._run(call, schemas.ListResponse, deadline)
         target = paged("/v1/memories", limit, cursor, _filters(kinds=kinds, states=states))
         return await self._run(ApiCall("list", "GET", target, identity), schemas.ListResponse, deadline)
+
+    async def all_memories(
+        self,
+        identity: Identity,
+        *,
+        states: Sequence[str] = (),
+        where: Mapping[str, Any] | None = None,
+        deadline: float = DEFAULT_DEADLINE,
+    ) -> AsyncGenerator[schemas.Memory, None]:
+        """Iterate over the memories, newest first; ``deadline`` is that of each page, which is requested when it is needed."""
+        cursor = None
+        while True:
+            page = await self.list_memories(
+                identity, limit=_PAGE, cursor=cursor, states=states, where=where, deadline=deadline
+            )
+            for memory in page.memories:
+                yield memory
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     async def get_memory(
         self, identity: Identity, memory_id: str, *, deadline: float = DEFAULT_DEADLINE

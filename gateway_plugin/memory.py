@@ -709,16 +709,9 @@ class AsyncMemory:
             InvalidInput: the filter is invalid.
         """
         _checked(schemas.ListRequest, {}, where=where)
-        client, whose, cursor = await self._client(), self._whose(user), None
-        while True:
-            page = await client.list_memories(
-                whose, limit=_PAGE, cursor=cursor, where=where, deadline=self._timeout
-            )
-            for memory in page.memories:
-                yield _stored(memory)
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        client, whose = await self._client(), self._whose(user)
+        async for memory in client.all_memories(whose, where=where, deadline=self._timeout):
+            yield _stored(memory)
 
     async def update(
         self,

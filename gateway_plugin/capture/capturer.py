@@ -96,11 +96,7 @@ class TurnCursor:
 
     @classmethod
     def decode(cls, text: str) -> TurnCursor:
-        """Return the cursor that `encode` encoded.
-
-        Raises:
-            Malformed: the text is not an encoded cursor.
-        """
+        """Return the cursor that `encode` encoded. Raises `Malformed`: the text is not an encoded cursor."""
         reader = Reader(base64url.decode(text))
         turns, seen = reader.integer(), reader.bytes()
         handed = b"" if reader.done else reader.bytes()

@@ -76,11 +76,6 @@ def consolidate(
         )
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command()(consolidate)
-
-
 async def _run(
     client: RelayerClient, identity: Identity, ids: Sequence[str], *, apply: bool
 ) -> tuple[Difference, tuple[TakenView, ...]]:

@@ -339,14 +339,7 @@ async def reseal(
 _SOON = "Replicas that had it in memory follow within 15 seconds."
 
 
-def add_to(keys: typer.Typer) -> None:
-    """Add the commands to ``memrelay-gateway keys``."""
-    keys.command("revoke")(keys_revoke)
-    keys.command("revoked")(keys_revoked)
-    keys.command("rotate")(keys_rotate)
-
-
-@command(agent=None)
+@command(keys, "revoke", agent=None)
 def keys_revoke(
     run: Run,
     *,
@@ -402,7 +395,7 @@ def keys_revoke(
     run.tell(document, f"taken back at {context.settings.url}: {what}\n{_SOON}\n{note}")
 
 
-@command(agent=None)
+@command(keys, "revoked", agent=None)
 def keys_revoked(run: Run) -> None:
     """List what was taken back at a relayer.
 
@@ -418,7 +411,7 @@ def keys_revoked(run: Run) -> None:
     run.say(f"{len(revoked.agent_keys) + len(revoked.serials)} taken back at {context.settings.url}")
 
 
-@command(agent=None)
+@command(keys, "rotate", agent=None)
 def keys_rotate(
     run: Run,
     *,

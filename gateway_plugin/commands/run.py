@@ -299,14 +299,6 @@ def open_outbox(context: CliContext) -> Iterator[Outbox]:
         outbox.close()
 
 
-def ask(url: str | None, agent: str | None, work: Callable[[RelayerClient, Identity], Awaitable[_T]]) -> _T:
-    """Run ``work`` with a client of the relayer and an agent's identity."""
-    context = find_context(url, agent)
-    return with_client(
-        context.settings, lambda client: work(client, context.identity), whose=context.identity.namespace
-    )
-
-
 def with_client(
     settings: PluginSettings, work: Callable[[RelayerClient], Awaitable[_T]], *, whose: str = ""
 ) -> _T:

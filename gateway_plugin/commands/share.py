@@ -165,13 +165,6 @@ def unshare(
     run.tell({"ended": _row(wanted)}, said)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command()(share)
-    app.command()(accept)
-    app.command()(unshare)
-
-
 def _invite(run: Run, namespace: str, key: str, *, writes: bool, seconds: int) -> None:
     holder, shares = root_holder(run.context, "sharing"), _shares(run)
     agent_key = _agent_key(key)

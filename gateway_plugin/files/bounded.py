@@ -18,6 +18,8 @@ from itertools import islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Final, Never
 
+from gateway_plugin.errors import GatewayError
+
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """The size limit of a file; a longer one is not read."""
 MAX_FILES: Final = 10_000
@@ -48,6 +50,10 @@ class NotRead(Exception):
         self.path = path
         self.cause = cause
         self.missing = missing
+
+
+class WorkspaceProblem(GatewayError):
+    """Raised when a file of a workspace cannot be read or written. The message names the file and the cause."""
 
 
 @dataclass(slots=True)
@@ -120,6 +126,18 @@ def read_below(
     if max(size, len(data)) > most:
         raise NotRead(folder / name, f"it has {max(size, len(data)):,} bytes, and {most:,} are read at most")
     return data
+
+
+def text_below(folder: Path, name: str) -> str:
+    """Return the text of a file below a real path; "" if there is none. Raises `WorkspaceProblem`."""
+    try:
+        return read_below(folder, name).decode()
+    except NotRead as error:
+        if error.missing:
+            return ""
+        raise WorkspaceProblem(str(error)) from error
+    except UnicodeDecodeError as error:
+        raise WorkspaceProblem(f"{name}: not UTF-8") from error
 
 
 @contextmanager

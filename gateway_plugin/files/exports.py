@@ -217,7 +217,7 @@ def _edges(rows: list[dict[str, Any]]) -> Iterator[ImportItem]:
             text=text,
             kind="imported",
             trust="imported",
-            occurred_at=_time(row.get("valid_at") or row.get("created_at")),
+            occurred_at=time_of(row.get("valid_at") or row.get("created_at")),
             source=SourceInfo(reference=_short(row.get("uuid")) and f"zep:{_short(row.get('uuid'))}"),
         )
 
@@ -231,7 +231,7 @@ def _mem0(rows: list[dict[str, Any]]) -> Iterator[ImportItem]:
                 text=text,
                 kind="imported",
                 trust="imported",
-                occurred_at=_time(row.get("updated_at") or row.get("created_at")),
+                occurred_at=time_of(row.get("updated_at") or row.get("created_at")),
                 source=SourceInfo(
                     session=_short(row.get("run_id")),
                     speaker=_short(row.get("user_id")),
@@ -242,14 +242,15 @@ def _mem0(rows: list[dict[str, Any]]) -> Iterator[ImportItem]:
 
 def _is_past(value: object) -> bool:
     """Return whether a time has come; one that cannot be read counts as past, None does not."""
-    return bool(value) and (_time(value) or 0) <= datetime.now(UTC).timestamp() * 1000
+    return bool(value) and (time_of(value) or 0) <= datetime.now(UTC).timestamp() * 1000
 
 
 def _short(value: object) -> str:
     return value[:500] if isinstance(value, str) else ""
 
 
-def _time(value: object) -> int | None:
+def time_of(value: object) -> int | None:
+    """Return an ISO 8601 time in ms since the epoch, in UTC if it has no offset; None if it is none."""
     if not isinstance(value, str):
         return None
     try:

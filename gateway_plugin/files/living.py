@@ -22,7 +22,8 @@ from typing import Final
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import RelayerRefused
-from gateway_plugin.files.daily import DailyNotes, NotesProblem
+from gateway_plugin.files.bounded import WorkspaceProblem
+from gateway_plugin.files.daily import DailyNotes
 from gateway_plugin.files.exports import ImportProblem
 from gateway_plugin.files.indexed import (
     Index,
@@ -34,7 +35,7 @@ from gateway_plugin.files.indexed import (
     is_log,
 )
 from gateway_plugin.files.profile_file import ProfileFileProblem
-from gateway_plugin.files.promotions import SKILLS, PromotionProblem, Promotions, take_out_gone, write_report
+from gateway_plugin.files.promotions import SKILLS, Promotions, take_out_gone, write_report
 from gateway_plugin.files.sending import pages
 from gateway_plugin.files.skills import write_skills
 from gateway_plugin.keys.identity import Identity
@@ -52,7 +53,6 @@ _ALIKE: Final = 0.3
 _COMPARED: Final = 40_000
 _SAVED_EVERY: Final = 50
 _PAUSE: Final = 0.05
-_LISTED: Final = 100
 _UNFINISHED: Final = (-1, -1)
 
 
@@ -226,7 +226,9 @@ class LivingFiles:
         await self._write(look)
         work = 0
         # Only a forced scan checks whether stored memories still exist.
-        live = await self._live() if force and self.index.seen else None
+        live = None
+        if force and self.index.seen:
+            live = {memory.id async for memory in self.client.all_memories(self.identity)}
         try:
             for name in await asyncio.to_thread(self.index.gone, roots, left_out):
                 self._leave(self.index.seen.pop(name).lines)
@@ -254,7 +256,7 @@ class LivingFiles:
                 await self.notes.write()
             if self.promotions is not None and self.report is not None:
                 await self._write_consolidated(self.promotions, self.report)
-        except (NotesProblem, ProfileFileProblem, PromotionProblem) as error:
+        except (ProfileFileProblem, WorkspaceProblem) as error:
             _problem(look, str(error))
 
     async def _write_consolidated(self, files: Promotions, report: ConsolidationReport) -> None:
@@ -406,17 +408,6 @@ class LivingFiles:
                 raise
             return None
         return next((one for one in reversed(found.history) if one.state == "live"), None)
-
-    async def _live(self) -> set[str]:
-        """Return the ids of all live memories."""
-        found: set[str] = set()
-        cursor: str | None = None
-        while True:
-            page = await self.client.list_memories(self.identity, limit=_LISTED, cursor=cursor)
-            found |= {memory.id for memory in page.memories}
-            cursor = page.next_cursor
-            if cursor is None:
-                return found
 
     async def _restored(self, line: NewLine) -> bool:
         try:

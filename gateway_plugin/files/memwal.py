@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway_plugin.calls.clock import Clock
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.files.exports import doubted
+from gateway_plugin.files.exports import doubted, time_of
 from relayer.wire.passages import cut
 from relayer.wire.schemas import SourceInfo
 from relayer.wire.service import ImportItem
@@ -189,21 +189,13 @@ def _items(hit: _Hit) -> list[ImportItem]:
                 text=part,
                 kind="imported",
                 trust="imported",
-                occurred_at=_time(hit.created_at),
+                occurred_at=time_of(hit.created_at),
                 source=SourceInfo(reference=f"memwal:{hit.blob_id[:400]}"),
             )
         )
         for start, end in cut(hit.text.strip(), _MOST_BYTES)
         if (part := hit.text.strip()[start:end].strip())
     ]
-
-
-def _time(text: str | None) -> int | None:
-    try:
-        moment = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 class _Service:

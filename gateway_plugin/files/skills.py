@@ -28,7 +28,6 @@ from gateway_plugin.recall.formatting import may_be_told, told_at
 from gateway_plugin.text.procedures import Token, is_procedure, tokens_of
 from relayer.wire.memories import Memory, RecallRequest
 
-_PAGE: Final = 100
 # Bounds of a run: the newest statements that are compared, the searches, and the results of each.
 _MOST_COMPARED: Final = 1000
 _MOST_SEARCHES: Final = 200
@@ -67,7 +66,9 @@ class _Told:
 
 async def draw_skills(client: RelayerClient, identity: Identity, least: int) -> list[Skill]:
     """Return the ways of working that were told at least ``least`` times, the most frequent first. Raises as the client does."""
-    memories = await _memories(client, identity)
+    # Also those that were replaced or forgotten.
+    states = ("live", "superseded", "forgotten")
+    memories = [one async for one in client.all_memories(identity, states=states)]
     # On a thread, because a turn may be waiting for the event loop meanwhile.
     told = await asyncio.to_thread(lambda: [*islice(_told(memories), _MOST_COMPARED)])
     links = await _links(client, identity, told)
@@ -96,19 +97,6 @@ async def write_skills(
     """
     skills = await draw_skills(client, identity, least)
     return await asyncio.to_thread(SkillFiles(folder, identity.namespace).write, skills)
-
-
-async def _memories(client: RelayerClient, identity: Identity) -> list[Memory]:
-    """Return all memories that exist, newest first, also those that were replaced or forgotten."""
-    found: list[Memory] = []
-    cursor = None
-    while True:
-        states = ("live", "superseded", "forgotten")
-        page = await client.list_memories(identity, limit=_PAGE, cursor=cursor, states=states)
-        found += page.memories
-        cursor = page.next_cursor
-        if cursor is None:
-            return found
 
 
 def _told(memories: Sequence[Memory]) -> Iterator[_Told]:

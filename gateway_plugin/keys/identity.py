@@ -637,11 +637,7 @@ class AgentHolder:
         return cls(keys, certificate, header.strip())
 
     def agent(self, agent: str) -> AgentKeys:
-        """Return the agent's keys.
-
-        Raises:
-            IdentityError: ``agent`` is another agent.
-        """
+        """Return the agent's keys. Raises `IdentityError`: ``agent`` is another agent."""
         if agent != self.only_agent:
             raise IdentityError(f"this host holds the keys of agent {self.only_agent!r} only")
         return self._keys
@@ -652,11 +648,7 @@ class AgentHolder:
         return self
 
     def header(self, now: int) -> str:
-        """Return the certificate.
-
-        Raises:
-            IdentityError: it ran out.
-        """
+        """Return the certificate. Raises `IdentityError`: it ran out."""
         if now > self._not_after:
             raise IdentityError(
                 f"the certificate of agent {self.only_agent!r} has expired; create a new one with `memrelay-gateway keys export` on the host that has the root secret"

@@ -170,11 +170,7 @@ class Invitation:
 
 
 def parse_agent_key(text: str) -> bytes:
-    """Return the public key of an agent as `keys show` prints it.
-
-    Raises:
-        IdentityError: the text is no such key.
-    """
+    """Return the public key of an agent as `keys show` prints it. Raises `IdentityError`: the text is no such key."""
     try:
         key = bytes.fromhex(text.strip())
         _encryption_key(key)

@@ -634,11 +634,7 @@ class Outbox:
             return Versioned(row[0])
 
     def compare_and_set(self, update: ValueUpdate) -> None:
-        """Set a value; durable when it returns.
-
-        Raises:
-            RevisionConflict: the value is not the one that was read.
-        """
+        """Set a value; durable when it returns. Raises `RevisionConflict`: the value is not the one that was read."""
         with self._database.writing() as database:
             self._update(database, update)
 

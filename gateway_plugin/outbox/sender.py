@@ -429,11 +429,7 @@ class Positions:
                 self._changed[owner.namespace] = owner
 
     def persist(self) -> None:
-        """Write what changed.
-
-        Raises:
-            OutboxUnavailable: the file cannot be written; the next call tries again.
-        """
+        """Write what changed. Raises `OutboxUnavailable`: the file cannot be written; the next call tries again."""
         while self._changed:
             with self._lock:
                 namespace, owner = next(iter(self._changed.items()))

@@ -117,11 +117,7 @@ class Shares:
         self._notify_once = NotifyOnce()
 
     def all(self) -> tuple[Share, ...]:
-        """Return all shares of the account.
-
-        Raises:
-            IdentityError: the file cannot be read, or it is damaged.
-        """
+        """Return all shares of the account. Raises `IdentityError`: the file cannot be read, or it is damaged."""
         return () if self._root is None else _shares_in(self._read(), self._root.account)
 
     def grants(self) -> tuple[Grant, ...]:
@@ -236,11 +232,7 @@ class Shares:
 
     @property
     def account(self) -> str:
-        """The account whose root secret is held.
-
-        Raises:
-            IdentityError: this host only has the keys of one agent.
-        """
+        """The account whose root secret is held. Raises `IdentityError`: this host only has the keys of one agent."""
         if self._root is None:
             raise IdentityError(
                 "sharing needs the gateway's root secret; this host only has the keys of one agent"

@@ -228,11 +228,7 @@ class SessionBook:
         return NamespaceRef(agent or "", "", 0)
 
     def identity(self, ref: SessionRef, host: HostTurn) -> Identity:
-        """Return the identity of a turn.
-
-        Raises:
-            IdentityError: it cannot be determined, or memory is switched off.
-        """
+        """Return the identity of a turn. Raises `IdentityError`: it cannot be determined, or memory is switched off."""
         return self._identified(ref, host.agent, host.sender, host.workspace)
 
     def identity_of_owner(self, owner: NamespaceRef) -> Identity:

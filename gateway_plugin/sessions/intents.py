@@ -116,11 +116,7 @@ class Intents:
         return _decoded(self.outbox.get(owner, _NAME).value)
 
     def add(self, owner: NamespaceRef, intent: Intent, now_ms: int) -> Intent:
-        """Store an intent and return it with its id.
-
-        Raises:
-            TooManyIntents: the agent has 100 that may still be given.
-        """
+        """Store an intent and return it with its id. Raises `TooManyIntents`: the agent has 100 that may still be given."""
 
         def added(known: tuple[Intent, ...]) -> tuple[tuple[Intent, ...], Intent]:
             open_ones = [one for one in known if one.status(now_ms) in {"armed", "fired"}]

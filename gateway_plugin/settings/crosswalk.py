@@ -187,7 +187,7 @@ class _Reader:
             raise SettingsError(*self.issues)
         if self._unused:
             self._tree["unused"] = tuple(self._unused)
-        return _merged(self._preset, self._tree)
+        return merged_into(self._preset, self._tree)
 
     def _put_timeout(self, key: str, value: Any) -> None:
         """Set active-memory's timeout for the mode that is on; a value too long for direct mode is always active mode's."""
@@ -369,12 +369,13 @@ def _dotted(shape: Shape) -> Iterator[str]:
             yield from (f"{_camel(name)}.{_camel(child)}" for child in inner)
 
 
-def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merged_into(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object with the values of another one merged into it, recursively."""
     merged = dict(under)
     for key, value in over.items():
         below = merged.get(key)
         both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        merged[key] = _merged(below, value) if both and isinstance(below, Mapping) else value
+        merged[key] = merged_into(below, value) if both and isinstance(below, Mapping) else value
     return merged
 
 

@@ -36,37 +36,6 @@ from gateway_plugin.text.patterns import MAX_PATTERNS, compile_pattern
 from relayer.wire.loopback import is_loopback
 from relayer.wire.redaction import CLASSES, Action
 
-__all__ = [
-    "DEFAULT_NAMESPACE_VARIABLE",
-    "DEFAULT_URL",
-    "MAX_OWNERS",
-    "PROFILE_VARIABLE",
-    "UNSETTABLE",
-    "ActiveSettings",
-    "CaptureRules",
-    "CaptureSettings",
-    "CaptureStrategy",
-    "ColdStartSettings",
-    "DailyLogFormat",
-    "FilesSettings",
-    "Format",
-    "HostModelSettings",
-    "LocalRelayerSettings",
-    "NamespaceScope",
-    "NamespaceSettings",
-    "OfferSettings",
-    "PluginSettings",
-    "PromptPosition",
-    "PromptStyle",
-    "QueryMode",
-    "RecallMode",
-    "RecallSettings",
-    "SettingsResult",
-    "SourcePenalty",
-    "load_settings",
-    "safe_load",
-]
-
 _MAX_URL_CHARS: Final = 2048
 MAX_OWNERS: Final = 16
 """Maximum number of ids of the owner."""

@@ -323,11 +323,7 @@ _CONTROL: Final = re.compile(
 
 def gate(turn: Turn, settings: PluginSettings, purpose: Purpose = Purpose.RECALL) -> Decision:
     """Return the decision of the gates on a turn: the objection of the first gate that has one, or permission."""
-    for name, objection in GATES:
-        reason = objection(turn, settings, purpose)
-        if reason is not None:
-            return Decision(False, name, reason)
-    return Decision(True)
+    return next((one for one in explain(turn, settings, purpose) if not one.allowed), Decision(True))
 
 
 def explain(turn: Turn, settings: PluginSettings, purpose: Purpose = Purpose.RECALL) -> tuple[Decision, ...]:

@@ -17,7 +17,7 @@ from typing import Final
 import httpx
 
 from gateway_plugin.calls.clock import SystemClock
-from gateway_plugin.commands.run import ask, guarded
+from gateway_plugin.commands.run import Run, guarded
 from gateway_plugin.files.memwal import MemWalAccess, Walked, import_memwal, list_memwal
 from gateway_plugin.files.sending import send_items
 from gateway_plugin.keys.identity import DEFAULT_AGENT, DEFAULT_NAME
@@ -92,7 +92,9 @@ def import_all(
         walked = guarded(partial(asyncio.run, read_namespace(access, namespace, say)))
         counts = Counter({"found": walked.found})
         if walked.items and not dry_run:
-            counts += ask(url, _whose(agent, namespace), partial(send_items, items=walked.items))
+            counts += Run(agent=_whose(agent, namespace), url=url).ask(
+                partial(send_items, items=walked.items)
+            )
         total += counts
         say(
             f"{namespace}: {', '.join(f'{count} {word}' for word, count in sorted(counts.items())) or 'none'}"

@@ -176,12 +176,6 @@ def search_result(hit: RecallHit, cited: Mapping[str, str]) -> dict[str, object]
     }
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command()(index)
-    app.command()(transcript)
-
-
 @dataclass(slots=True)
 class OpenIndex:
     """An agent's files: the host's name for the agent, the roots that the host configures, and the index."""

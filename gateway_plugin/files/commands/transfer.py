@@ -285,13 +285,6 @@ def watch(
     )
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command()(export)
-    app.command("import")(import_files)
-    app.command()(watch)
-
-
 def _end(problems: list[str]) -> None:
     for problem in problems:
         complain(problem, "")

@@ -197,11 +197,7 @@ class Pairing:
         return _REQUEST + base64url.encode(json.dumps(asked).encode())
 
     def open(self, reply: str) -> Credentials:
-        """Decrypt the reply.
-
-        Raises:
-            IdentityError: it is no reply to this request, or came too late.
-        """
+        """Decrypt the reply. Raises `IdentityError`: it is no reply to this request, or came too late."""
         if time.monotonic() - self.begun > PAIRING_SECONDS:
             raise IdentityError(f"the reply came after more than five minutes; begin again: {_LOGIN} --pair")
         try:

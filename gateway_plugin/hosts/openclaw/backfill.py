@@ -51,7 +51,6 @@ from relayer.wire.fields import Role, one_line
 from relayer.wire.memories import Memory
 from relayer.wire.redaction import redact
 
-_PAGE: Final = 100
 _SHOWN: Final = 5
 _SHOWN_CHARS: Final = 200
 _DELIVERY_SECONDS: Final = 120.0
@@ -340,14 +339,7 @@ def _memories(opened: OpenIndex) -> list[Memory]:
     identity = opened.context.identity
 
     async def listed(client: RelayerClient) -> list[Memory]:
-        found: list[Memory] = []
-        cursor = None
-        while True:
-            page = await client.list_memories(identity, limit=_PAGE, cursor=cursor)
-            found += page.memories
-            cursor = page.next_cursor
-            if cursor is None:
-                return found
+        return [one async for one in client.all_memories(identity)]
 
     return with_client(opened.context.settings, listed)
 

@@ -21,6 +21,7 @@ from gateway_plugin.hosting import (
     replace_private,
 )
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, SIDECAR_ID
+from gateway_plugin.settings.crosswalk import merged_into
 from gateway_plugin.settings.model import (
     DEFAULT_NAMESPACE_VARIABLE,
     MAX_OWNERS,
@@ -352,11 +353,7 @@ def config_path(environ: Mapping[str, str]) -> Path:
 
 
 def read_config(environ: Mapping[str, str]) -> HostConfig:
-    """Read the host's configuration, which is JSON5.
-
-    Raises:
-        SettingsError: there is no such file, or it cannot be read.
-    """
+    """Read the host's configuration, which is JSON5. Raises `SettingsError`: there is no such file, or it cannot be read."""
     path = config_path(environ)
     try:
         whole = parse_config(path.read_text("utf-8"))
@@ -387,11 +384,7 @@ def with_host_settings(settings: PluginSettings, environ: Mapping[str, str]) -> 
 
 
 def parse_config(text: str) -> Json:
-    """Parse JSON5.
-
-    Raises:
-        ValueError: the text is no JSON5, or no object.
-    """
+    """Parse JSON5. Raises `ValueError`: the text is no JSON5, or no object."""
     try:
         value = parse_json(text)
     except ValueError:
@@ -513,7 +506,7 @@ def write_block(path: Path, block: Mapping[str, Any], *, now: int) -> WrittenCon
                 "paste the block yourself: the same command without --write prints it",
             )
         ) from error
-    merged = merge(held if isinstance(held, dict) else {}, block)
+    merged = merged_into(held if isinstance(held, dict) else {}, block)
     return WrittenConfig(path, changed=False) if merged == held else _replaced(path, text, merged, now)
 
 
@@ -539,16 +532,6 @@ def _replaced(path: Path, text: str, document: Json, now: int) -> WrittenConfig:
     create_private(backup, text.encode())
     replace_private(place, _rendered(document))
     return WrittenConfig(path, changed=True, backup=backup)
-
-
-def merge(held: Mapping[str, Any], block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object with the values of another one merged into it, recursively."""
-    merged = dict(held)
-    for key, value in block.items():
-        inner = merged.get(key)
-        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
-        merged[key] = merge(inner, value) if both and isinstance(inner, Mapping) else value
-    return merged
 
 
 def _numbers(version: str) -> tuple[int, ...]:

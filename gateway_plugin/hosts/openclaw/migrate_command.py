@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.commands.run import Output, Run, ask, bridge_command, command, guarded
+from gateway_plugin.commands.run import Output, Run, bridge_command, command, guarded
 from gateway_plugin.files.commands.from_memwal import checked_access, read_namespace
 from gateway_plugin.files.commands.index import index_place
 from gateway_plugin.hosting import (
@@ -149,7 +149,7 @@ def _import_files(output: Output, move: Migration) -> bool:
     whole = True
     for place in move.places:
         # Test the relayer first, because a refusal during the import would look like a file that cannot be read.
-        ask(None, place.agent, lambda client, whose: client.list_memories(whose, limit=1))
+        Run(agent=place.agent).ask(lambda client, whose: client.list_memories(whose, limit=1))
         output.say(f"{place.agent}: {place.path}")
         kind = place.kind if place.kind is RootKind.WORKSPACE else RootKind.PATH
         whole &= index_place(kind, place.path, place.agent, output)
@@ -173,7 +173,7 @@ def _import_memwal(
 def _import_namespace(output: Output, access: MemWalAccess, agent: str, namespace: str) -> bool:
     walked = guarded(lambda: asyncio.run(read_namespace(access, namespace, output.say)))
     if walked.known:
-        counts = ask(None, agent, lambda client, whose: send_items(client, whose, walked.items))
+        counts = Run(agent=agent).ask(lambda client, whose: send_items(client, whose, walked.items))
         told = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
         output.say(
             f"{agent}: {walked.found} of {walked.known} memories of MemWal's {namespace} read: {told or 'none'}"

@@ -25,11 +25,10 @@ from gateway_plugin.hosts.openclaw.config import (
     Json,
     core_config,
     extra_places,
-    merge,
     state_folder,
 )
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, config_schema, plugin_folder
-from gateway_plugin.settings.crosswalk import WITHOUT_EFFECT
+from gateway_plugin.settings.crosswalk import WITHOUT_EFFECT, merged_into
 from gateway_plugin.settings.model import load_settings
 from relayer.wire.redaction import redact
 
@@ -145,7 +144,7 @@ def plan(
         },
     }
     # Settings of this plugin that exist already are newer than those of the old plugin.
-    entry = merge(wanted, entries.get(PLUGIN_ID, {})) | {"enabled": True}
+    entry = merged_into(wanted, entries.get(PLUGIN_ID, {})) | {"enabled": True}
     entries[PLUGIN_ID] = entry
     for name in ids:
         entries[name] = {**entries.get(name, {}), "enabled": False}

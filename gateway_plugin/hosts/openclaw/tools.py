@@ -14,6 +14,7 @@ from gateway_plugin.hosting import (
     DEFAULT_AGENT,
     INTENT_TOOL,
     HostFiles,
+    NamespaceScope,
     NoSuchLog,
     NotRead,
     ToolAnswer,
@@ -28,7 +29,6 @@ from gateway_plugin.hosts.openclaw.events import Compressed, stored_events
 from gateway_plugin.hosts.openclaw.sessions import open_sessions
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.settings.model import NamespaceScope
 
 _MAX_MESSAGES: Final = 2000
 _MESSAGES: Final = """
