@@ -59,7 +59,7 @@ def is_hit(seen: Observation, *, curated: bool) -> bool:
 
     Where the probes were derived from a dialogue, the expectation is a whole message, of which one sentence is enough.
     """
-    expected = one_line(seen.probe.expected or "").casefold()
+    expected = one_line(seen.probe.expect or "").casefold()
     if curated:
         return expected in one_line(html.unescape(f"{seen.standing}\n{seen.text}")).casefold()
     texts = [one_line(text).casefold() for _, text in seen.memories]
@@ -79,7 +79,7 @@ def related(seen: Sequence[Observation]) -> list[DemoCheck]:
             "related",
             f"{item.agent} remembers: {item.probe.prompt}",
             is_hit(item, curated=True),
-            f"expected {item.probe.expected!r}, {_seen(item)}",
+            f"expected {item.probe.expect!r}, {_seen(item)}",
         )
         for item in _of(seen, ProbeKind.RELATED)
     ]
@@ -121,7 +121,7 @@ def isolated(
     """
     checks = []
     for item in _of(seen, ProbeKind.CROSS):
-        forbidden = one_line(item.probe.forbidden or "").casefold()
+        forbidden = one_line(item.probe.forbid or "").casefold()
         told = curated and forbidden in one_line(html.unescape(item.text)).casefold()
         checks.append(
             DemoCheck(

@@ -196,7 +196,7 @@ def _injected(item: Observation) -> Text:
     if not item.text:
         return Text("silence" if item.status == "empty" else item.status, style="dim")
     lines = [html.unescape(line) for line in item.text.splitlines() if _FRAME_LINE.match(line)]
-    expected = (item.probe.expected or "").casefold()
+    expected = (item.probe.expect or "").casefold()
     # Of several, the one that answers is worth the room.
     answering = [line for line in lines if expected and expected in line.casefold()] or lines
     shown = clip(one_line(_FRAME_LINE.sub("", answering[0])), 160) if answering else ""

@@ -189,7 +189,7 @@ class _Demonstration:
 
     async def _forget_what_is_asked(self, stored: Mapping[str, Sequence[Memory]]) -> None:
         script = self._scripts[0]
-        expected = script.probes_of(ProbeKind.RELATED)[0].expected or ""
+        expected = script.probes_of(ProbeKind.RELATED)[0].expect or ""
         async with self._gateway.client() as client:
             for memory in stored[script.name]:
                 if expected.casefold() in memory.text.casefold():
