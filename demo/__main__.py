@@ -150,10 +150,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 every assertion holds, 1 one does not, 2 it could not be run.",
     )
     parser.add_argument(
-        "--conversation",
-        type=Path,
-        metavar="FILE",
-        help="play this one; see demo/conversation.py",
+        "--conversation", type=Path, metavar="FILE", help="play this one; see demo/conversation.py"
     )
     parser.add_argument(
         "--keep",

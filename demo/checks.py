@@ -91,10 +91,7 @@ def silent(seen: Sequence[Observation], *, curated: bool) -> list[DemoCheck]:
     if curated:
         return [
             DemoCheck(
-                "silent",
-                f"{item.agent} stays silent: {item.probe.prompt}",
-                _is_silent(item),
-                _seen(item),
+                "silent", f"{item.agent} stays silent: {item.probe.prompt}", _is_silent(item), _seen(item)
             )
             for item in asked
         ]

@@ -334,11 +334,7 @@ class RelayerClient(RelayerCaller):
         return await self._run(call, memories.DeleteResponse, deadline)
 
     async def proposals(
-        self,
-        identity: Identity,
-        request: service.ConsolidationRequest,
-        *,
-        deadline: float = DEFAULT_DEADLINE,
+        self, identity: Identity, request: service.ConsolidationRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> service.ConsolidationResponse:
         """Fetch proposals for consolidating a page of memories. The call changes nothing."""
         call = ApiCall("consolidation", "POST", "/v1/consolidation", identity, body_of(request))

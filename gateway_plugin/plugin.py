@@ -34,11 +34,7 @@ from gateway_plugin.files.indexed import IndexedFile, Indexes, IndexRoot
 from gateway_plugin.files.living import LivingFiles, Look
 from gateway_plugin.files.promotions import Promotions
 from gateway_plugin.host_model import HostModel, ModelWork, lend
-from gateway_plugin.keys.identity import (
-    Identity,
-    KeyHolder,
-    parse_session_key,
-)
+from gateway_plugin.keys.identity import Identity, KeyHolder, parse_session_key
 from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.recall.consolidation import Consolidator, RecallCounts, last_report
@@ -47,14 +43,7 @@ from gateway_plugin.recall.sharing import Shares
 from gateway_plugin.sessions.book import LastTurn, SessionBook, Watchdog
 from gateway_plugin.sessions.intents import Intents
 from gateway_plugin.settings.model import PluginSettings
-from gateway_plugin.setup import (
-    active_traces,
-    connect,
-    holder_for,
-    open_outbox,
-    settings_from,
-    shares_path,
-)
+from gateway_plugin.setup import active_traces, connect, holder_for, open_outbox, settings_from, shares_path
 from gateway_plugin.tools.arguments import ToolError
 from gateway_plugin.tools.intents import due_reminders, run_intent
 from gateway_plugin.tools.toolbox import READING, ToolAnswer, Toolbox, failure
@@ -661,14 +650,7 @@ class AsyncMemoryPlugin:
             return (), str(error)
 
 
-__all__ = [
-    "AsyncMemoryPlugin",
-    "CaptureReport",
-    "HostTurn",
-    "Injection",
-    "MemoryPlugin",
-    "PluginStatus",
-]
+__all__ = ["AsyncMemoryPlugin", "CaptureReport", "HostTurn", "Injection", "MemoryPlugin", "PluginStatus"]
 
 
 def _recall_failed(plugin: AsyncMemoryPlugin, error: LoopClosed) -> Injection:

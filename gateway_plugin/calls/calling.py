@@ -272,12 +272,7 @@ class ProvenRefusal:
         except ValidationError:
             detail = "the relayer sent an error in an unknown format: update this plugin"
             return cls(
-                answer.status,
-                f"http_{answer.status}",
-                detail,
-                request_id,
-                header,
-                accepted=answer.accepted,
+                answer.status, f"http_{answer.status}", detail, request_id, header, accepted=answer.accepted
             )
         server_time = problem.server_time
         if server_time is not None and abs(server_time) >= _MS_FROM:
@@ -406,10 +401,7 @@ class RelayerBreaker:
 
     def _new(self) -> Breaker:
         return Breaker(
-            self._clock.monotonic,
-            limit=_FAILURES_IN_A_ROW,
-            first=_BREAKER_SECONDS,
-            longest=_BREAKER_SECONDS,
+            self._clock.monotonic, limit=_FAILURES_IN_A_ROW, first=_BREAKER_SECONDS, longest=_BREAKER_SECONDS
         )
 
 

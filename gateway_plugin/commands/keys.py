@@ -108,8 +108,7 @@ def keys_export(
 def keys_recovery(
     run: Run,
     verify: Annotated[
-        str | None,
-        typer.Option("--verify", metavar="FILE", help="Check this sheet; - reads standard input."),
+        str | None, typer.Option("--verify", metavar="FILE", help="Check this sheet; - reads standard input.")
     ] = None,
 ) -> None:
     """Print the root secret as a sheet for paper, or check one against this gateway's secret.

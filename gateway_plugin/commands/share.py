@@ -296,11 +296,7 @@ def _namespace(namespace: str | None, reader: str | None) -> str:
 
 def _parsed(namespace: str | None, reader: str | None, *, writes: bool) -> Share:
     if namespace is None or reader is None:
-        fail(
-            USAGE,
-            "give both NAMESPACE and --with AGENT",
-            "memrelay-gateway share researcher --with coder",
-        )
+        fail(USAGE, "give both NAMESPACE and --with AGENT", "memrelay-gateway share researcher --with coder")
     wanted = _namespace(namespace, None)
     return Share(wanted, guarded(lambda: named(reader, shown=True)), writes)
 

@@ -25,15 +25,7 @@ from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.files.bounded import WorkspaceProblem
 from gateway_plugin.files.daily import DailyNotes
 from gateway_plugin.files.exports import ImportProblem
-from gateway_plugin.files.indexed import (
-    Index,
-    IndexedFile,
-    IndexRoot,
-    SeenFile,
-    SeenLine,
-    is_daily,
-    is_log,
-)
+from gateway_plugin.files.indexed import Index, IndexedFile, IndexRoot, SeenFile, SeenLine, is_daily, is_log
 from gateway_plugin.files.profile_file import ProfileFileProblem
 from gateway_plugin.files.promotions import SKILLS, Promotions, take_out_gone, write_report
 from gateway_plugin.files.sending import pages
@@ -311,13 +303,7 @@ class LivingFiles:
         return after, changes_of(seen.lines if seen is not None else (), after)
 
     async def _stored(
-        self,
-        look: Look,
-        counts: Counter[str],
-        changes: FileChanges,
-        after: Sequence[NewLine],
-        *,
-        log: bool,
+        self, look: Look, counts: Counter[str], changes: FileChanges, after: Sequence[NewLine], *, log: bool
     ) -> tuple[SeenLine, ...]:
         """Apply the changes of a file, and return its new lines."""
         ids = {place: line.memory for place, line in changes.kept.items()}

@@ -189,10 +189,7 @@ class Sender:
         if not self._outbox.claim():
             seconds = min(seconds, _PATIENCE_WITH_OTHERS)
         self.wake()
-        await self._wait(
-            lambda: self._outbox.waiting(namespace) == 0 or namespace in self._pauses,
-            seconds,
-        )
+        await self._wait(lambda: self._outbox.waiting(namespace) == 0 or namespace in self._pauses, seconds)
         return self._outbox.waiting(namespace) == 0
 
     async def flush(self, seconds: float) -> bool:

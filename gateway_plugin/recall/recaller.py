@@ -364,11 +364,7 @@ class Recaller:
         return replace(injection, standing=standing.text, always=standing.lines)
 
     async def _add_newest(
-        self,
-        turn: Turn,
-        session: Session,
-        outcome: tuple[Injection, TurnTrace],
-        times: tuple[float, float],
+        self, turn: Turn, session: Session, outcome: tuple[Injection, TurnTrace], times: tuple[float, float]
     ) -> tuple[Injection, TurnTrace]:
         """Put the newest memories in front of a turn's injection, if its session has not got them yet."""
         (injection, trace), (start, end) = outcome, times

@@ -40,14 +40,11 @@ ALIASES: Final[dict[str, Path]] = {
     "privateKey": ("key",),
 }
 
-RANGES: Final[dict[str, tuple[int, int]]] = {
-    "maxRecallResults": (1, 20),
-    "requestTimeoutMs": (1000, 60_000),
-}
+RANGES: Final[dict[str, tuple[int, int]]] = {"maxRecallResults": (1, 20), "requestTimeoutMs": (1000, 60_000)}
 """The bounds of settings under the names of an earlier plugin, where ours are wider (MW-29)."""
 
 WITHOUT_EFFECT: Final[dict[str, str]] = {
-    "provider": "embeddings are computed by the relayer; choose the model there with --embedder",
+    "provider": "embeddings are computed by the relayer; choose the model there with --embedder"
 }
 """The keys of earlier plugins that are accepted but have no effect here, each with the reason (MS-15)."""
 
@@ -108,12 +105,7 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
         "host_model": {"turn_summaries": True},
     },
     "active-memory": {
-        "recall": {
-            "format": "active-memory",
-            "position": "system-append",
-            "mode": "active",
-            "max_results": 5,
-        }
+        "recall": {"format": "active-memory", "position": "system-append", "mode": "active", "max_results": 5}
     },
 }
 
@@ -131,7 +123,7 @@ _VARIABLE: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
 _MAX_DEPTH: Final = 6
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
 _ELSEWHERE: Final = {
-    "disabled": "set MEMRELAY_DISABLE=1 in the environment, or recall.enabled and capture.enabled to false",
+    "disabled": "set MEMRELAY_DISABLE=1 in the environment, or recall.enabled and capture.enabled to false"
 }
 
 

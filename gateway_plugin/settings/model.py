@@ -390,10 +390,7 @@ class CaptureSettings(_Settings):
         2, ge=1, le=2000, description="minimum length of a message; wide characters count as two"
     )
     max_length: int = Field(
-        64_000,
-        ge=10,
-        le=64_000,
-        description="maximum length of a message; a longer one is cut in its middle",
+        64_000, ge=10, le=64_000, description="maximum length of a message; a longer one is cut in its middle"
     )
     min_turn_length: int = Field(
         0, ge=0, le=10_000, description="maximum length of all messages of a turn together"
@@ -433,8 +430,7 @@ class CaptureSettings(_Settings):
         description="layout of these files; memsearch: headings and comments name the session of each memory, and summaries are written, too",
     )
     redaction: Redaction = Field(
-        default_factory=dict,
-        description="handling of each class of secret: redact (default), block or allow",
+        default_factory=dict, description="handling of each class of secret: redact (default), block or allow"
     )
 
 
@@ -477,8 +473,7 @@ class NamespaceSettings(_Settings):
         description="also recall memories that the agent stored before `default`, `profile` or `scope` was changed",
     )
     renamed: Renamed = Field(
-        default_factory=dict,
-        description="new names of agents whose keys were rotated: { old: new }",
+        default_factory=dict, description="new names of agents whose keys were rotated: { old: new }"
     )
 
 
@@ -486,8 +481,7 @@ class LocalRelayerSettings(_Settings):
     """Settings of the local relayer, which the gateway can start."""
 
     autostart: bool = Field(
-        True,
-        description="if no URL is set, start a relayer on this machine and share it with other gateways",
+        True, description="if no URL is set, start a relayer on this machine and share it with other gateways"
     )
 
 
@@ -620,8 +614,7 @@ class ConsolidationSettings(_Settings):
         description="schedule in cron syntax: minute, hour, day, month and weekday, in local time",
     )
     apply: bool = Field(
-        False,
-        description="also remove repeated and replaced memories; if false, they are only proposed",
+        False, description="also remove repeated and replaced memories; if false, they are only proposed"
     )
     write_files: bool = Field(
         False,

@@ -157,8 +157,7 @@ class ScanResult:
 
 
 _LOOKALIKES: Final = str.maketrans(
-    "аеорсхуіјѕһԁԛԝкмтвнгёїαεοριυνκτχηβıɡɩʟοϲ",
-    "aeopcxyijshdqwkmtbhreiaeopiuvktxnbigiloc".replace(" ", ""),
+    "аеорсхуіјѕһԁԛԝкмтвнгёїαεοριυνκτχηβıɡɩʟοϲ", "aeopcxyijshdqwkmtbhreiaeopiuvktxnbigiloc".replace(" ", "")
 )
 _SPACED: Final = re.compile(r"(?<!\w)(?:\w[ .*_-]){4,60}\w(?!\w)")
 _SPACE: Final = re.compile(r"[^\S\n]+")

@@ -8,13 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field
 
 from gateway_plugin.outbox.sender import off_loop
-from gateway_plugin.sessions.intents import (
-    COOLDOWN_SECONDS,
-    LIFETIME_SECONDS,
-    MAX_FIRES,
-    Intent,
-    Intents,
-)
+from gateway_plugin.sessions.intents import COOLDOWN_SECONDS, LIFETIME_SECONDS, MAX_FIRES, Intent, Intents
 from gateway_plugin.settings.model import CaptureSettings
 from gateway_plugin.text.injection import scan
 from gateway_plugin.text.wrappers import strip

@@ -85,12 +85,7 @@ _HEADING: Final = (
 )
 
 
-async def read_kept(
-    client: RelayerClient,
-    asked: TranscriptArguments,
-    absent: NoSuchLog,
-    turn: Turn,
-) -> str:
+async def read_kept(client: RelayerClient, asked: TranscriptArguments, absent: NoSuchLog, turn: Turn) -> str:
     """Return the part of a session's transcript that the relayer has stored, for a session of which the host has no log.
 
     The result has the form of `gateway_plugin.files.transcript.read_transcript`, after a line that says where it is from.

@@ -488,8 +488,7 @@ def logout(
     *,
     yes: YesOption = False,
     here: Annotated[
-        bool,
-        typer.Option("--here", help="Only remove the file; the keys stay valid until they are revoked."),
+        bool, typer.Option("--here", help="Only remove the file; the keys stay valid until they are revoked.")
     ] = False,
 ) -> None:
     """Take the saved keys back at the relayer, then remove them from this machine.

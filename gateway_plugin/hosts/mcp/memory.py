@@ -13,14 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.hosting import (
-    DEFAULT_AGENT,
-    DEFAULT_NAME,
-    HostTurn,
-    ToolAnswer,
-    TurnAudience,
-    framed,
-)
+from gateway_plugin.hosting import DEFAULT_AGENT, DEFAULT_NAME, HostTurn, ToolAnswer, TurnAudience, framed
 from gateway_plugin.hosts.mcp.definitions import MAX_BULK, MEMWAL_NAMES, NOTICE, RESOURCES, TEMPLATE
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import PluginSettings

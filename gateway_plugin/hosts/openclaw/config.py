@@ -13,13 +13,7 @@ from typing import Any, Final
 import json5
 
 from gateway_plugin.errors import SettingsError, SettingsIssue
-from gateway_plugin.hosting import (
-    DEFAULT_AGENT,
-    create_private,
-    parse_json,
-    platform_id,
-    replace_private,
-)
+from gateway_plugin.hosting import DEFAULT_AGENT, create_private, parse_json, platform_id, replace_private
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, SIDECAR_ID
 from gateway_plugin.settings.crosswalk import merged_into
 from gateway_plugin.settings.model import (

@@ -221,11 +221,7 @@ def check_names(agents: Mapping[str, Identity]) -> Check:
 
 
 async def check_agents(
-    client: RelayerClient,
-    agents: Mapping[str, Identity],
-    outbox: Outbox,
-    clock: Clock,
-    holder: KeyHolder,
+    client: RelayerClient, agents: Mapping[str, Identity], outbox: Outbox, clock: Clock, holder: KeyHolder
 ) -> AsyncIterator[Check]:
     """Write and recall a memory as each agent of the host, and report the last turn that the gateway recorded for it (MS-31)."""
     for name, identity in agents.items():

@@ -20,14 +20,7 @@ from gateway_plugin.bridge.protocol import INVALID_PARAMS, UNAVAILABLE, BridgeEr
 from gateway_plugin.bridge.server import AskHost, HostRefused
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.host_model import HostAnswer, HostModelUnavailable, HostQuestion
-from gateway_plugin.hosting import (
-    CaptureReport,
-    LocalRelayer,
-    SystemClock,
-    connect,
-    is_wanted,
-    notify,
-)
+from gateway_plugin.hosting import CaptureReport, LocalRelayer, SystemClock, connect, is_wanted, notify
 from gateway_plugin.hosts.openclaw.commands import (
     dreaming_command,
     list_replaced,
@@ -40,13 +33,7 @@ from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
 from gateway_plugin.hosts.openclaw.projects import project_lines
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
-from gateway_plugin.hosts.openclaw.turns import (
-    Runs,
-    host_turn,
-    messages_of,
-    session_key_of,
-    somebody_waits,
-)
+from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of, session_key_of, somebody_waits
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import CaptureStrategy, PluginSettings, PromptPosition, load_settings
 

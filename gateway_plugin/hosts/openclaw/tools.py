@@ -267,9 +267,5 @@ def _definition(schema: Mapping[str, Any]) -> dict[str, Any]:
         "name": name,
         "label": _LABELS[name],
         "description": _DESCRIBED[name],
-        "parameters": {
-            "type": "object",
-            "properties": shown,
-            **({"required": required} if required else {}),
-        },
+        "parameters": {"type": "object", "properties": shown, **({"required": required} if required else {})},
     }
