@@ -36,10 +36,7 @@ class Observation:
     """What the plugin injected for a probe.
 
     Attributes:
-        agent: who asked.
-        probe: what was asked.
         status: the plugin's word for the outcome.
-        text: the injected block, "" for silence.
         memories: id and text of each memory in it.
         milliseconds: how long it took.
         standing: what stands in every prompt of the session.
@@ -112,7 +109,6 @@ def isolated(
     """No prompt of an agent injects a memory of another.
 
     Args:
-        seen: all observations.
         owned: the ids of each agent's memories.
         curated: also look for what the cross probes forbid. People of different dialogues may say the same words.
     """

@@ -110,14 +110,7 @@ class ScriptSession:
 
 @checked(frozen=True, slots=True, config=_STRICT)
 class ScriptProbe:
-    """A later prompt and what must come of it.
-
-    Attributes:
-        kind: which of the two texts below is set.
-        prompt: what the person asks.
-        expect: for a related probe, what the injected memories must contain; else None.
-        forbid: for a cross probe, what they must not contain, because only another agent knows it; else None.
-    """
+    """A later prompt and what must come of it, see above."""
 
     kind: ProbeKind
     prompt: _Text
@@ -154,8 +147,6 @@ class Conversation:
     """The scripts by agent name, in the file's order, and where they came from.
 
     Attributes:
-        source: the file's name.
-        agents: the scripts.
         curated: the probes were written for this conversation, so that each must come true; those derived from a
             dialogue's questions ask also for what no single memory answers.
     """

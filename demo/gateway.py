@@ -43,7 +43,6 @@ class Played:
     """What happened to one message of a script.
 
     Attributes:
-        turn: the message.
         recall_ms: how long the recall before it took; None for an answer, and where a gate spared the recall.
         captured: how many messages went to the relayer after it.
     """
@@ -150,7 +149,6 @@ class DemoGateway:
         """Ask every probe in a session of its own.
 
         Args:
-            script: the agent and its probes.
             floor: the least relevance, instead of the plugin's own.
             cross_as: whose keys the cross probes are asked with, instead of the agent's own.
         """

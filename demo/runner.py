@@ -70,10 +70,8 @@ async def run(
     """Run the demonstration once.
 
     Args:
-        conversation: agents and their probes; cross probes need two.
         folder: an empty directory for the gateway's files.
         relayer: not started yet; ended by the caller, also after an error.
-        audience: is told what happens.
         sabotage: what to break.
 
     Raises:

@@ -46,7 +46,6 @@ class TraceSearch:
     """What must not be readable.
 
     Args:
-        texts: what was said.
         names: who and where; those of fewer than five bytes are left out, because noise spells them by chance.
         blobs: bytes to be found whole, such as an encoded vector; at least sixteen each.
     """
@@ -68,7 +67,6 @@ class TraceSearch:
         """Return which kinds of traces occur in ``data``: ``text``, ``name``, ``blob``, ``word``.
 
         Args:
-            data: what to search.
             words: also look for single words; only where no honest prose is.
         """
         found: set[str] = set()

@@ -39,9 +39,6 @@ class Check:
     """The result of one check.
 
     Attributes:
-        name: the name of the check.
-        ok: whether it passed.
-        found: what was found, as a message for people.
         fix: what to do if the check failed or gives a warning.
         warning: whether a check that passed still needs attention.
     """

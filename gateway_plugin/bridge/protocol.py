@@ -40,7 +40,6 @@ class BridgeError(Exception):
     """Raised when a request is answered with an error; the message contains no secrets.
 
     Attributes:
-        code: one of this module's codes.
         call: the id of the request, as far as it could be read.
     """
 
@@ -56,7 +55,6 @@ class Call:
 
     Attributes:
         id: the id that the response must carry; None for a notification.
-        method: the name of the method.
         params: the parameters, which may contain texts of a conversation.
         deadline: how long the caller waits, in seconds; None if it did not say.
     """
@@ -114,9 +112,6 @@ def _message(line: bytes) -> dict[str, Any]:
 
 def agreed_version(offered: object) -> int:
     """Return the protocol version that both sides support.
-
-    Args:
-        offered: the version, or a list of the versions, that the host sent.
 
     Raises:
         BridgeError: there is no common version; the message says to install both sides in the same version.

@@ -243,10 +243,8 @@ class ProvenRefusal:
     """An error response that is proven to come from the relayer.
 
     Attributes:
-        status: the HTTP status.
         code: the stable code of the problem; ``http_NNN`` if this version does not know the format of the response.
         detail: the relayer's message, cut to 500 characters.
-        request_id: the id of the request, for the relayer's operator.
         retry_after: seconds that the relayer asks to wait; 0 if it does not say.
         server_time: the relayer's clock in seconds since the epoch; None if it does not say.
         generation: the generation of the secret that opens the namespace; None if it does not say.
@@ -472,13 +470,10 @@ class ApiCall:
     """A request before it is signed.
 
     Attributes:
-        name: the name of the call in error messages.
-        method: the HTTP method in upper case.
         target: path and query, percent-encoded.
         identity: the agent that signs; None for public routes.
         body: the JSON body; empty if there is none.
         keyed: whether the request carries a sealed key, because it is about a namespace.
-        attempts: maximum number of attempts.
         margin: share of the remaining time, 0..1, by which the relayer's deadline is before the end of the call. Writes
             always have a margin of at least 0.05.
         writes: whether the call may change what the namespace returns.
@@ -526,10 +521,7 @@ class RelayerCaller:
     """Makes calls to one relayer for any number of agents.
 
     Args:
-        url: the URL of the relayer, without a path, see `Endpoint`.
-        trust: the pinned identities of relayers.
         relayer_identity: the identity that the relayer must have, 32 bytes; None uses the pinned one.
-        clock: the source of the current time.
         http: the HTTP session to use; the caller closes it. None creates one.
 
     Raises:

@@ -36,7 +36,6 @@ class RelayerAddress:
 
     Attributes:
         scheme: ``http``, on loopback only, or ``https``.
-        authority: host and port in normal form.
         loopback: whether the address never leaves this machine.
     """
 

@@ -40,7 +40,6 @@ class NotRead(Exception):
     """Raised, or listed, for a file that is not read.
 
     Attributes:
-        path: the file's path.
         cause: the reason, as the continuation of a sentence after the path.
         missing: whether no file of that name exists.
     """

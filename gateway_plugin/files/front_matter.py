@@ -36,7 +36,6 @@ class FrontMatter:
         lines: number of lines that it occupies, with both fences; 0 if there is none.
         title: what the page is about, with its other names: ``Heron (staging db)``; "" if neither is given.
         tags: its tags, without ``#``.
-        written: its date; None if it has none.
         metadata: all fields except the tags, with dates as ISO 8601.
     """
 

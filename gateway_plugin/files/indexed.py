@@ -99,7 +99,6 @@ class IndexRoot:
     """An indexed place: an agent's workspace, a host's directory of session logs, or any file or folder.
 
     Attributes:
-        kind: the kind of root.
         path: its real path at the time when it was named. If there is a link now, nothing is read.
         pattern: for ``notes``, a pattern that selects files, with ``*``, ``?`` and ``**``; empty for all.
         boilerplate: hashes of texts that a host wrote into such files itself, which are not stored.
@@ -232,7 +231,6 @@ class SeenLine:
     """A line or paragraph that became a memory.
 
     Attributes:
-        digest: keyed digest of its text.
         anchor: number of its first line; in a session log the id of its message.
         memory: id of the memory; "" if the relayer refused it.
         words: keyed digests of some of its words, by which an edited line is recognised.
@@ -263,10 +261,7 @@ class Index:
     """The index of one agent's files at one relayer. It contains no text: digests are keyed with the namespace's secret.
 
     Attributes:
-        place: the file in which it is stored.
-        key: key of the digests.
         roots: places that a person named. Those that a host's configuration names are determined again at each scan.
-        seen: the files as they were stored.
         leaving: memories whose lines are gone and that are still to be forgotten, with their digests.
         forgotten: by digest, the memory of a deleted line. If the line comes back, the memory is restored.
         pending: by digest, the memory of a line that was written into notes here and has not been read back yet.

@@ -158,10 +158,6 @@ class LivingFiles:
     """Synchronises one agent's files with one relayer.
 
     Attributes:
-        client: client of the relayer.
-        identity: the agent, and the namespace of the memories.
-        index: the index of the files.
-        settings: settings of capture, which say how secrets are redacted.
         each: called for each file with the counts of its changes.
         notes: daily notes for captured memories; None to write none.
         promotions: ``MEMORY.md`` and the diary of the workspace; None if there is no workspace.

@@ -102,7 +102,6 @@ class MemWalAccess:
     Attributes:
         url: URL of the service; a path after the host name is not signed.
         key: the delegate's private key, 64 hex digits.
-        account: the account id.
     """
 
     url: str

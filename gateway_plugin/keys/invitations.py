@@ -38,10 +38,7 @@ class Invitation:
     """An opened invitation: one namespace of another account, with what a request to it needs.
 
     Attributes:
-        certificate: grants the agent's key the namespace.
         encoded: the certificate as it was signed.
-        generation: the generation of the secret.
-        secret: the secret of the namespace.
         relayer: the identity of the relayer that stores the namespace.
     """
 

@@ -110,7 +110,6 @@ class QueuedItem:
     """An item as a person is shown it.
 
     Attributes:
-        id: what names it to the command line.
         item: the turn, or None when it does not open.
     """
 
@@ -446,10 +445,8 @@ class Outbox:
 
     Args:
         path: the file, made when something is first written; or `IN_MEMORY`.
-        holder: whose keys seal it.
         capacity: how many items it takes, and 64 MiB in all. Beyond them, and up to as many again, a namespace may still have
             eight: what piles up for one that is refused must not keep the others' turns out.
-        notify: told a sentence for a person.
 
     Attributes:
         durable: whether what is in it survives the process; then its writes wait for a disk, and belong off the event loop.

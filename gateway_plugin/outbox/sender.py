@@ -123,8 +123,6 @@ class Sender:
     """One delivery loop over one outbox.
 
     Args:
-        client: the relayer.
-        outbox: what to deliver.
         identity_of: finds the keys for an item; raises `IdentityError` when they are not held.
         first_pause: seconds before the first retry; doubled up to a minute.
         notify: told a sentence for a person when turns are given up, or wait for room at the relayer; once for each agent and reason.

@@ -90,7 +90,6 @@ class Reminder:
         outcome: ``ok``, ``empty``, or ``fallback:<reason>``; after a fallback the direct hits are used.
         text: the block for the prompt if the outcome is ``ok``, else "".
         said: the summary in that block, so that capture does not store it as new.
-        detail: the reason, as a message for people.
     """
 
     outcome: str

@@ -72,7 +72,6 @@ class Counted(BaseModel):
     """The counts of one memory.
 
     Attributes:
-        recalls: how often turns were given the memory.
         relevance: the sum of its relevance in those turns, each 0..1.
         questions: digests of the different queries, at most `MAX_QUESTIONS`.
         last: the time of the last recall, in seconds since the epoch.
@@ -98,7 +97,6 @@ class Promoted(BaseModel):
         id: the id of its new version.
         recalls: how often turns were given it.
         questions: for how many different queries.
-        score: its mean relevance, 0..1.
     """
 
     id: str
@@ -134,7 +132,6 @@ class Difference:
     """The proposals for a whole namespace.
 
     Attributes:
-        proposals: those of all pages.
         examined: the number of memories that were compared.
         expired: the number of live memories whose expiry time has passed, so that they are not recalled any more.
         replaced: what captures replaced lately, newest first.

@@ -66,8 +66,6 @@ class _KeptBlock:
     """The standing block of one session.
 
     Attributes:
-        block: the block; None if it is not fetched yet.
-        fetching: the running fetch; None if there is none.
         used_at: when a turn last asked for it, in seconds of the monotonic clock.
         failed_at: when the last fetch failed, in seconds of the monotonic clock; None if it succeeded.
     """

@@ -61,9 +61,7 @@ class Grant(BaseModel):
     """A namespace of this account that an agent of another account was invited to.
 
     Attributes:
-        namespace: its normal name.
         agent_key: the other agent's public key, in hexadecimal digits.
-        writes: whether the agent may write to it.
         until: when the invitation ends, in seconds since the epoch.
         serial: the serial of its certificate, in hexadecimal digits.
     """

@@ -191,10 +191,6 @@ class SessionBook:
         turn = book.turn(parse_session_key("agent:main:main"), HostTurn(), "What is my cat called?", Purpose.RECALL)
         if turn.decision.allowed:
             session = book.state(turn.identity.namespace, turn.session.key)
-
-    Attributes:
-        holder: the gateway's keys.
-        switches: the switches that turn memory on or off.
     """
 
     def __init__(

@@ -40,18 +40,12 @@ class Intent(BaseModel):
     """A standing intent.
 
     Attributes:
-        id: its id.
-        text: the reminder.
         triggers: phrases; one of them has to be in a message with all of its words.
         chat: the chats that it is for: a session key, a place or ``direct``; "" for all.
         sender: the person whose messages it is for: an id, or ``owner``; "" for everyone.
-        created: time of creation in ms since the epoch.
-        expires: the time after which it is not given, in ms since the epoch.
         most: how often it is given at most.
         pause: seconds between two times.
-        fires: how often it was given.
-        fired: when it was given last, in ms since the epoch; 0 for never.
-        cancelled: whether it was cancelled.
+        fired: when it was given last, in ms since the epoch, as ``created`` and ``expires`` are; 0 for never.
     """
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)

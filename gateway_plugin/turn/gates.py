@@ -141,8 +141,6 @@ class Turn:
     """A turn of an agent: its identity, its message, its readers, and the decisions of the gates.
 
     Attributes:
-        session: the parsed session key.
-        host: what the host knows besides.
         query: the *cleaned* latest user message, see `gateway_plugin.turn.query.clean_query`; its length is measured, and it is
             searched for.
         whose: the agent, its namespace and keys, or the error if they cannot be determined. The error is raised by

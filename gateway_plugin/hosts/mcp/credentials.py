@@ -56,11 +56,8 @@ class Credentials(BaseModel):
 
     Attributes:
         relayer: URL of the relayer that they were created for; choosing another one never changes the file.
-        account: the account's id.
-        agent: the agent's normal name.
         secret: its secret, 64 hex digits.
         certificate: the certificate, as `gateway_plugin.keys.identity.AgentHolder.parse` takes it.
-        label: a name for people.
         created_at: seconds since 1970, as is ``expires_at``.
     """
 
@@ -238,7 +235,6 @@ class ClientToken:
         agent: the agent whose memories it gives access to, in the form that commands take.
         digest: SHA-256, hex.
         created_at: seconds since 1970.
-        label: a name for people.
     """
 
     agent: str

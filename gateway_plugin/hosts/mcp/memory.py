@@ -68,9 +68,7 @@ class McpAnswer:
     """The result of a call.
 
     Attributes:
-        text: the text for the model.
         structured: the result for programs, in the schema of the tool's definition; None for failures.
-        failed: whether the text is an error.
     """
 
     text: str

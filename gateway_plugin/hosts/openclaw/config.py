@@ -98,7 +98,6 @@ class HostConfig:
     """The host's configuration as it was read.
 
     Attributes:
-        path: the file.
         whole: its content, which may include secrets.
         version: the host's version, as its plugin told it; "" if that is not known.
     """

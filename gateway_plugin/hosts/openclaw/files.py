@@ -63,8 +63,6 @@ class AgentPlaces:
     """The places of an agent's files.
 
     Attributes:
-        agent: its id in the host.
-        workspace: its workspace.
         roots: the indexed parts of the workspace, and indexed places outside of it.
         mirrors: whether direct conversations are written into its daily notes, which are private in that case.
         sessions: whether the host's memory search covers its sessions.
@@ -114,8 +112,6 @@ def places_of(
     """Return the places of every agent whose memory search is not switched off.
 
     Args:
-        config: the host's configuration.
-        environ: the environment, for ``${NAME}`` and the host's folders.
         more: additional paths from the plugin's own settings, in the form of the host's ``extraPaths``.
     """
     found = []

@@ -82,8 +82,6 @@ class EarlierTurn:
     """A turn of a stored session.
 
     Attributes:
-        session: the session's id.
-        key: the session's key.
         last: number of the turn's last event in the session.
         messages: the messages, oldest first, beginning with the user's.
         sender: the host's id of the person who wrote; None if the host did not note it.
@@ -107,8 +105,6 @@ class EarlierSessions:
     """The earlier sessions of one agent.
 
     Attributes:
-        state: the host's state directory.
-        agent: the host's id of the agent.
         account: the account that captures; another one starts from the beginning.
         groups: whether groups and channels are captured, too.
         apart: whether direct chats are kept apart now. What a person other than the owner said in a session of all, from when

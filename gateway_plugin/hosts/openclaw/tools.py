@@ -44,8 +44,6 @@ class AgentSessions:
     """The sessions that may be read in one turn.
 
     Attributes:
-        state: the host's state directory.
-        agent: the agent's id in the host.
         only: the key of the only session that may be read, if the others might reveal something to the readers of this
             one; None for all sessions.
     """
