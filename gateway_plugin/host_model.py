@@ -70,11 +70,7 @@ class HostModel(Protocol):
     """The interface of a host's model: one question, one output."""
 
     async def complete(self, question: HostQuestion) -> HostAnswer:
-        """Ask the model; cancelling the caller should end the request.
-
-        Raises:
-            HostModelUnavailable: no answer could be had, and why.
-        """
+        """Ask the model; cancelling the caller should end the request. Raises `HostModelUnavailable`."""
         ...
 
 
@@ -114,11 +110,7 @@ class LentModel:
         return max(until_room, self._breaker.remaining)
 
     async def ask(self, question: HostQuestion) -> HostAnswer:
-        """Ask within the budget and the question's time.
-
-        Raises:
-            HostModelUnavailable: it may not be asked now, or gave no answer.
-        """
+        """Ask within the budget and the question's time. Raises `HostModelUnavailable`, also if it may not be asked now."""
         self._forget_old()
         if len(self._asked) >= self.settings.calls_per_hour:
             limit = f"the {self.settings.calls_per_hour} calls of this hour are used up"

@@ -1047,22 +1047,14 @@ _PLACE: Final = re.compile(r"(.+): (?=(?:must|is|has) )", re.DOTALL)
 
 
 def _text(field: str, value: object) -> str:
-    """Return an argument that must be a text.
-
-    Raises:
-        InvalidInput: it is something else.
-    """
+    """Return an argument that must be a text. Raises `InvalidInput` if it is something else."""
     if not isinstance(value, str):
         raise InvalidInput(field, "must be a text")
     return value
 
 
 def _checked(schema: type[_RequestT], renamed: Mapping[str, str], /, **values: Any) -> _RequestT:
-    """Return a request.
-
-    Raises:
-        InvalidInput: a field is invalid; the first one is named.
-    """
+    """Return a request. Raises `InvalidInput`, which names the first invalid field."""
     try:
         return schema(**values)
     except ValidationError as error:

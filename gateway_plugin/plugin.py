@@ -429,11 +429,7 @@ class AsyncMemoryPlugin:
     async def replaced_lately(
         self, session_key: str | None = None, *, host: HostTurn = NO_HOST
     ) -> tuple[ReplacedView, ...]:
-        """Return the statements that captures replaced lately in the namespace of a session, newest first.
-
-        Raises:
-            GatewayError: the relayer could not be asked.
-        """
+        """Return the statements of a session's namespace that captures replaced lately, newest first. Raises `GatewayError`."""
         turn = self._book.ungated_turn(parse_session_key(session_key or ""), host)
         request = ConsolidationRequest(limit=1)
         return (await self._client.proposals(turn.identity, request)).replaced

@@ -75,11 +75,7 @@ class HostReply:
 
 
 def parse_message(line: bytes) -> Call | HostReply:
-    """Parse one line: a request of the host, or its response to a request of the bridge.
-
-    Raises:
-        BridgeError: the line is neither.
-    """
+    """Parse a line: a request of the host or its response to one of the bridge. Raises `BridgeError` if it is neither."""
     message = _message(line)
     name = message.get("id")
     if "method" in message or not isinstance(name, str):

@@ -58,11 +58,7 @@ class LocalRelayerFailed(GatewayError):
 
 
 def folder_of(environ: Mapping[str, str]) -> Path:
-    """Return the directory in which the local relayer stores its data, log and state.
-
-    Raises:
-        IdentityError: the user has no home directory.
-    """
+    """Return the directory of the local relayer's data, log and state. Raises `IdentityError` if the user has no home."""
     return state_directory(environ) / "relayer"
 
 

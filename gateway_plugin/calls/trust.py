@@ -109,11 +109,7 @@ class TrustStore:
         self._path = path
 
     def pinned(self, origin: str) -> bytes | None:
-        """Return the identity that is pinned for an origin; None if there is none.
-
-        Raises:
-            RelayerUntrusted: the file cannot be read, or is damaged.
-        """
+        """Return the identity pinned for an origin, or None. Raises `RelayerUntrusted` if the file is damaged."""
         text = self._read().relayers.get(origin)
         try:
             return None if text is None else bytes.fromhex(text)
@@ -307,11 +303,7 @@ class SealedKeyCache:
         return self.keys(identity, fleet_key, now).header
 
     def keys(self, identity: Identity, fleet_key: FleetKey, now: int) -> CallKeys:
-        """Return keys whose sealed key is valid for another 2 to 10 minutes.
-
-        Raises:
-            RelayerUntrusted: the fleet key is not a usable public key.
-        """
+        """Return keys whose sealed key is valid for another 2 to 10 minutes. Raises `RelayerUntrusted` if the fleet key is none."""
         place = (
             identity.account,
             identity.agent,

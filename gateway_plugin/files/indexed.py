@@ -286,11 +286,7 @@ class Index:
 
     @classmethod
     def load(cls, environ: Mapping[str, str], identity: Identity, origin: str) -> Index:
-        """Read the index. If it does not exist or is invalid, return an empty one.
-
-        Raises:
-            IdentityError: the user has no home directory.
-        """
+        """Read the index. If it does not exist or is invalid, return an empty one. Raises `IdentityError` if there is no home."""
         index = cls(
             index_place(environ, identity, origin), derive(identity.namespace_secret, "memrelay/v1/files")
         )

@@ -158,11 +158,7 @@ async def import_memwal(
     http: httpx.AsyncClient,
     say: Callable[[str], None] = lambda _: None,
 ) -> Walked:
-    """Read the memories of a namespace as imported ones.
-
-    Raises:
-        MemWalProblem: the service does not respond, refuses the key, or returns an invalid response.
-    """
+    """Read the memories of a namespace as imported ones. Raises `MemWalProblem` if the service fails, or refuses the key."""
     service = _Service(access, clock, http, say)
     known = (await service.ask("/api/stats", {"namespace": namespace}, _Stats)).memory_count
     seen: dict[str, _Hit] = {}

@@ -264,11 +264,7 @@ class Promotions:
 async def owners_days(
     client: RelayerClient, identity: Identity, first: date, last: date
 ) -> dict[date, list[Memory]]:
-    """Return the owner's memories of a range of days, by the local day on which they were told.
-
-    Raises:
-        GatewayError: as `RelayerClient.list_memories`.
-    """
+    """Return the owner's memories of a range of days, by the local day on which they were told. Raises `GatewayError`."""
     days: dict[date, list[Memory]] = {}
     async for memory in client.all_memories(identity):
         day = told_at(memory).astimezone().date()

@@ -618,11 +618,7 @@ class AgentHolder:
 
     @classmethod
     def parse(cls, secret: bytes, header: str) -> AgentHolder:
-        """Check that secret and certificate belong together.
-
-        Raises:
-            IdentityError: the certificate is malformed, forged, or another agent's.
-        """
+        """Check that secret and certificate belong together. Raises `IdentityError` if it is malformed, forged or another's."""
         try:
             certificate = Certificate.verify(base64url.decode(header.strip()))
         except (Malformed, NotAccepted) as error:

@@ -144,11 +144,7 @@ class Invitation:
         return cls(certificate, encoded, generation, secret, relayer)
 
     def namespace_secret(self, namespace: str, generation: int) -> bytes:
-        """Return the secret of the namespace, which is the only one that an invitation has.
-
-        Raises:
-            IdentityError: another namespace or generation is asked for.
-        """
+        """Return the namespace's secret, the only one that an invitation has. Raises `IdentityError` for any other."""
         if namespace != self.namespace:
             raise IdentityError("the invitation is for another namespace")
         if generation != self.generation:
@@ -156,11 +152,7 @@ class Invitation:
         return self.secret
 
     def header(self, now: int) -> str:
-        """Return the ``memory-certificate`` header for a time in seconds since the epoch.
-
-        Raises:
-            IdentityError: the invitation has ended.
-        """
+        """Return the ``memory-certificate`` header for a time in seconds since the epoch. Raises `IdentityError` if it ended."""
         if now > self.certificate.not_after:
             raise IdentityError(f"the invitation ended on {day_of(self.certificate.not_after)}: {_RENEW}")
         return base64url.encode(self.encoded)

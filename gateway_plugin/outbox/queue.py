@@ -429,11 +429,7 @@ _TIDY_EVERY: Final = 64
 
 
 def outbox_path(environ: Mapping[str, str], holder: KeyHolder, origin: str) -> Path:
-    """Return the path of the outbox file for one set of keys and one relayer, which may not exist yet.
-
-    Raises:
-        IdentityError: the user has no home directory.
-    """
+    """Return the path of the outbox file for one set of keys and one relayer, which may not exist yet. Raises `IdentityError`."""
     whose = f"{holder.account}\n{holder.only_agent or ''}\n{origin}".encode()
     return state_directory(environ) / f"outbox-{hashlib.sha256(whose).hexdigest()[:16]}.db"
 

@@ -47,11 +47,7 @@ class ActiveTraces:
     def write(
         self, agent: str, now_ms: int, request: ActiveRecallRequest, answer: ActiveRecallResponse
     ) -> None:
-        """Write one trace and delete the oldest ones beyond `MOST_KEPT`.
-
-        Raises:
-            OSError: the file or its directory cannot be written.
-        """
+        """Write one trace and delete the oldest ones beyond `MOST_KEPT`. Raises `OSError` if it cannot be written."""
         place = self._root / "agents" / typed(agent) / "sessions" / self._directory
         # `Path.mkdir` applies its mode to the last directory only.
         for one in reversed((place, *place.parents)):

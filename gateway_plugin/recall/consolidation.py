@@ -215,11 +215,7 @@ class RecallCounts:
             self._unwritten = [*self._unwritten, *new][-_MAX_UNWRITTEN:]
 
     def persist(self) -> None:
-        """Add the recorded hits to the stored counts.
-
-        Raises:
-            OutboxUnavailable: the file cannot be read or written; the next call tries again.
-        """
+        """Add the recorded hits to the stored counts. Raises `OutboxUnavailable`; the next call tries again."""
         with self._persisting:
             self._write()
 

@@ -275,11 +275,7 @@ class Shares:
         self._change(change)
 
     def drop(self, shown: str, agent: str) -> bool:
-        """Remove an invitation that an agent accepted. Return False if there was none.
-
-        Raises:
-            IdentityError: the file cannot be written.
-        """
+        """Remove an invitation that an agent accepted. Return False if there was none. Raises `IdentityError`."""
 
         def change(stored: _File) -> bool:
             account = self._holder.account if self._holder is not None else ""

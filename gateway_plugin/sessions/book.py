@@ -350,11 +350,7 @@ class LastTurn:
         }
 
     def persist(self) -> None:
-        """Store the scheduled traces and verdicts.
-
-        Raises:
-            OutboxUnavailable: the file cannot be written; the trace is discarded.
-        """
+        """Store the scheduled traces and verdicts. Raises `OutboxUnavailable`; the trace is then discarded."""
         while self._captured and self._noted:
             owner, said = self._captured.popitem()
             self._outbox.compare_and_set(ValueUpdate(owner, WHY_CAPTURED, json.dumps(said).encode()))

@@ -87,11 +87,7 @@ def credentials_path(environ: Mapping[str, str]) -> Path:
 
 
 def saved(environ: Mapping[str, str]) -> Credentials | None:
-    """Return the saved keys, or None if there are none.
-
-    Raises:
-        IdentityError: the file is readable by others, or damaged; it is not changed.
-    """
+    """Return the saved keys, or None if there are none. Raises `IdentityError` if the file is readable by others, or damaged."""
     path = credentials_path(environ)
     try:
         return Credentials.model_validate_json(read_private(path))
