@@ -106,11 +106,9 @@ def silent(seen: Sequence[Observation], *, curated: bool) -> list[DemoCheck]:
 def isolated(
     seen: Sequence[Observation], owned: Mapping[str, Collection[str]], *, curated: bool
 ) -> list[DemoCheck]:
-    """No prompt of an agent injects a memory of another.
+    """No prompt of an agent injects a memory of another, by the ids of each agent's own.
 
-    Args:
-        owned: the ids of each agent's memories.
-        curated: also look for what the cross probes forbid. People of different dialogues may say the same words.
+    With ``curated``, nor what the cross probes forbid; people of different dialogues may say the same words.
     """
     checks = []
     for item in _of(seen, ProbeKind.CROSS):

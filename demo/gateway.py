@@ -146,12 +146,7 @@ class DemoGateway:
     async def ask(
         self, script: AgentScript, *, floor: float | None = None, cross_as: str | None = None
     ) -> AsyncIterator[Observation]:
-        """Ask every probe in a session of its own.
-
-        Args:
-            floor: the least relevance, instead of the plugin's own.
-            cross_as: whose keys the cross probes are asked with, instead of the agent's own.
-        """
+        """Ask every probe in a session of its own; the cross probes with the keys of ``cross_as``, if it is given."""
         async with self.plugin(floor=floor, captures=False) as plugin:
             for number, probe in enumerate(script.probes):
                 speaker = cross_as if cross_as and probe.kind is ProbeKind.CROSS else script.name

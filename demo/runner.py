@@ -67,12 +67,7 @@ async def run(
     *,
     sabotage: Sabotage | None = None,
 ) -> DemoOutcome:
-    """Run the demonstration once.
-
-    Args:
-        folder: an empty directory for the gateway's files.
-        relayer: not started yet; ended by the caller, also after an error.
-        sabotage: what to break.
+    """Run the demonstration once, in an empty directory, with a relayer that was not started and that the caller ends.
 
     Raises:
         GatewayError: the relayer does not start or does not take what was said.

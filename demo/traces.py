@@ -66,8 +66,7 @@ class TraceSearch:
     def found_in(self, data: bytes, *, words: bool = False) -> frozenset[str]:
         """Return which kinds of traces occur in ``data``: ``text``, ``name``, ``blob``, ``word``.
 
-        Args:
-            words: also look for single words; only where no honest prose is.
+        Look for single words (``words``) only where no honest prose is.
         """
         found: set[str] = set()
         for view in views(data):

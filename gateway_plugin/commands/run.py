@@ -340,6 +340,7 @@ def command(
 
     Args:
         app: the application or group to add the command to; None if the caller adds it.
+        name: the command's name; None for that of the function.
         agent: the option ``--agent`` as typer declares it; None for a command without it.
         url: the option ``--url``; None for a command without it.
     """

@@ -34,6 +34,8 @@ def put_profile(path: Path, namespace: str, document: str, *, head: str = "", fo
     a planted link could have any file read and written.
 
     Args:
+        path: path of the file.
+        namespace: the namespace of the profile.
         document: the profile. If it is empty, an existing block is emptied, and none is created.
         head: the text before the block in a new file, and in one that begins with ``former``.
         former: the head that an earlier call wrote; if a person changed it, it stays.

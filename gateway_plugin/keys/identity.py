@@ -481,6 +481,8 @@ def identify(
     """Return the identity of a turn.
 
     Args:
+        holder: the keys at hand.
+        ref: the parsed session key.
         default_agent: the speaker if the session key names no agent, as a host or a person calls it; None is the host's
             default agent: the one whose keys are held, where that is one alone.
         shown: ``default_agent`` may be a name as commands show it; see `named`.

@@ -111,8 +111,7 @@ def places_of(
 ) -> list[AgentPlaces]:
     """Return the places of every agent whose memory search is not switched off.
 
-    Args:
-        more: additional paths from the plugin's own settings, in the form of the host's ``extraPaths``.
+    ``more`` are paths from the plugin's own settings, in the form of the host's ``extraPaths``.
     """
     found = []
     for agent in config.agents[:_MAX_AGENTS]:
