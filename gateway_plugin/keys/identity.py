@@ -231,11 +231,15 @@ def parse_session_key(key: str) -> SessionRef:
         raise IdentityError("the session key contains a control character, a line break or a lone surrogate")
     segments = [segment.strip() for segment in key.split(":")]
     if segments[0].lower() == "agent" and len(segments) > 1:
-        agent: str | None = _spelled(segments[1])
+        agent: str | None = segments[1]
         rest = segments[2:]
+        # Two names that look alike must not be distinguished by invisible characters.
+        if any(unicodedata.category(char) == "Cf" for char in segments[1]):
+            raise IdentityError("the agent name in the session key contains an invisible character")
+        if not agent:
+            raise IdentityError("the agent name in the session key is empty")
     else:
-        agent = None
-        rest = segments
+        agent, rest = None, segments
     main = agent is not None and _is_main(agent)
     words = [segment.lower() for segment in rest]
     told, platform, chat = _place(rest, words)
@@ -258,15 +262,6 @@ def parse_session_key(key: str) -> SessionRef:
 def _is_main(name: str) -> bool:
     """Return whether a name, in any spelling, is that of the host's default agent."""
     return unicodedata.normalize("NFKC", name).strip().casefold() == DEFAULT_AGENT
-
-
-def _spelled(name: str) -> str:
-    # Two names that look alike must not be distinguished by invisible characters.
-    if any(unicodedata.category(char) == "Cf" for char in name):
-        raise IdentityError("the agent name in the session key contains an invisible character")
-    if not name:
-        raise IdentityError("the agent name in the session key is empty")
-    return name
 
 
 def _run(words: list[str]) -> RunKind:
@@ -445,6 +440,11 @@ class Identity:
         return self.credential.header(now)
 
 
+def _own(holder: KeyHolder, agent: str, namespace: str, generation: int = FIRST_GENERATION) -> Identity:
+    keys, credential = holder.agent(agent), holder.credential(agent)
+    return Identity(agent, holder.account, namespace, generation, keys, credential)
+
+
 def identify_owner(holder: KeyHolder, renamed: Mapping[str, str], owner: NamespaceRef) -> Identity:
     """Return the identity that delivers the outbox items of an owner.
 
@@ -455,14 +455,7 @@ def identify_owner(holder: KeyHolder, renamed: Mapping[str, str], owner: Namespa
     """
     agent = renamed.get(owner.agent, owner.agent)
     _, slash, below = owner.namespace.partition("/")
-    return Identity(
-        agent=agent,
-        account=holder.account,
-        namespace=f"{agent}{slash}{below}",
-        generation=owner.generation,
-        keys=holder.agent(agent),
-        credential=holder.credential(agent),
-    )
+    return _own(holder, agent, f"{agent}{slash}{below}", owner.generation)
 
 
 def identify(
@@ -511,13 +504,8 @@ def identify(
         raise IdentityError(
             f"no namespace for this turn: {agent} is used in namespace.renamed as the new name of another agent; rotate that agent to a different name"
         )
-    return Identity(
-        agent=agent,
-        account=holder.account,
-        namespace="/".join((agent, *(below if usual == DEFAULT_NAME else ()), *of_profile, *parts)),
-        generation=FIRST_GENERATION,
-        keys=holder.agent(agent),
-        credential=holder.credential(agent),
+    return _own(
+        holder, agent, "/".join((agent, *(below if usual == DEFAULT_NAME else ()), *of_profile, *parts))
     )
 
 
