@@ -22,6 +22,7 @@ from gateway_plugin.commands.run import (
     Run,
     YesOption,
     command,
+    days_option,
     find_context,
     guarded,
     root_holder,
@@ -37,7 +38,7 @@ from gateway_plugin.keys.identity import DEFAULT_NAME, OWNER, Identity, RootHold
 from gateway_plugin.recall.sharing import Share, Shares
 from gateway_plugin.setup import shares_path
 from relayer.wire import codec as base64url
-from relayer.wire.command_line import FAILED, USAGE, complain, fail, span
+from relayer.wire.command_line import FAILED, USAGE, complain, fail
 from relayer.wire.errors import InvalidSecret, Malformed, NotAccepted
 from relayer.wire.memories import RotateKeysResponse
 from relayer.wire.sealed_keys import FleetList
@@ -79,14 +80,7 @@ def keys_export(
     run: Run,
     *,
     agent: Annotated[str, typer.Option("--agent", metavar="NAME", help="Whose keys.")],
-    days: Annotated[
-        float,
-        typer.Option(
-            parser=span("--days", "d", least=1, most=3650),
-            metavar="DAYS|12w",
-            help="Validity of the certificate.",
-        ),
-    ] = 90,
+    days: Annotated[float, days_option("Validity of the certificate.")] = 90,
 ) -> None:
     """Print one agent's secret and a certificate, for a host that should hold no more.
 

@@ -53,7 +53,7 @@ from gateway_plugin.settings.model import DEFAULT_URL, PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.turn.status import notify
 from relayer.wire import names
-from relayer.wire.command_line import FAILED, UNREACHABLE, USAGE, JsonOption, answer, fail
+from relayer.wire.command_line import FAILED, UNREACHABLE, USAGE, JsonOption, answer, fail, span
 from relayer.wire.errors import InvalidName
 from relayer.wire.fields import one_line
 from relayer.wire.schemas import Memory, NamespaceView, RecallHit
@@ -210,6 +210,11 @@ UrlOption = Annotated[
         rich_help_panel=PLACE,
     ),
 ]
+
+
+def days_option(said: str) -> Any:
+    """Return the option ``--days``, for how long what a command signs is valid; ``said`` is its help."""
+    return typer.Option(parser=span("--days", "d", least=1, most=3650), metavar="DAYS|12w", help=said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,15 +396,48 @@ def guarded(work: Callable[[], _T], *, whose: str = "") -> _T:
         _end(error, whose)
 
 
+# Exit code, code for programs, and fix.
+_ENDS: Final = {
+    RelayerUnreachable: (
+        UNREACHABLE,
+        "",
+        "start one with: memrelay serve      or set another URL: --url URL, MEMRELAY_URL",
+    ),
+    DeadlineExceeded: (
+        UNREACHABLE,
+        "deadline_exceeded",
+        "the relayer did not answer in time: check its log, then try again",
+    ),
+    RelayerUntrusted: (
+        FAILED,
+        "untrusted",
+        "its answer was discarded; check what runs at this address with: memrelay-gateway doctor",
+    ),
+    SettingsError: (USAGE, "settings", ""),
+    IdentityError: (USAGE, "identity", ""),
+}
+_REFUSED: Final = {
+    "unauthorized": "check that the relayer serves this account, that both clocks are right, and that this agent's keys are not revoked (memrelay-gateway keys revoked)",
+    "account_revoked": "ask the operator of the relayer to lift it: memrelay account revoke ID --undo",
+    "wrong_namespace_key": "the namespace was created with a different secret than the one of this gateway",
+    "not_found": "list the ids with: memrelay-gateway list",
+    "stale_head": "list its versions with: memrelay-gateway show ID",
+}
+
+
 def _end(error: GatewayError, whose: str = "") -> NoReturn:
-    if isinstance(error, RelayerRefused) and error.code == "not_found" and whose:
-        fail(
-            FAILED,
-            f"{whose} has no memory with this id",
-            "list the ids with: memrelay-gateway list; for another agent use --agent NAME",
-            kind=error.code,
-        )
-    fail(_exit_code(error), str(error), _fix(error), kind=_kind(error))
+    if isinstance(error, RelayerRefused):
+        if error.code == "not_found" and whose:
+            fail(
+                FAILED,
+                f"{whose} has no memory with this id",
+                "list the ids with: memrelay-gateway list; for another agent use --agent NAME",
+                kind=error.code,
+            )
+        fail(FAILED, str(error), _REFUSED.get(error.code, ""), kind=error.code)
+    ends = (end for each, end in _ENDS.items() if isinstance(error, each))
+    code, kind, fix = next(ends, (FAILED, "", ""))
+    fail(code, str(error), fix, kind=kind)
 
 
 def text_or_file(given: str) -> str:
@@ -471,40 +509,3 @@ def built_or_exit(build: Callable[[], _T]) -> _T:
         first = error.errors(include_input=False, include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"] if not isinstance(part, int)) or "the request"
         fail(USAGE, f"{field}: {first['msg'].removeprefix('Value error, ')}", "")
-
-
-def _exit_code(error: GatewayError) -> int:
-    if isinstance(error, RelayerUnreachable | DeadlineExceeded):
-        return UNREACHABLE
-    return USAGE if isinstance(error, SettingsError | IdentityError) else FAILED
-
-
-def _kind(error: GatewayError) -> str:
-    """Return the error code for programs."""
-    if isinstance(error, RelayerRefused):
-        return error.code
-    kinds = {
-        RelayerUntrusted: "untrusted",
-        DeadlineExceeded: "deadline_exceeded",
-        SettingsError: "settings",
-        IdentityError: "identity",
-    }
-    return next((kind for each, kind in kinds.items() if isinstance(error, each)), "")
-
-
-def _fix(error: GatewayError) -> str:
-    if isinstance(error, RelayerUnreachable):
-        return "start one with: memrelay serve      or set another URL: --url URL, MEMRELAY_URL"
-    if isinstance(error, DeadlineExceeded):
-        return "the relayer did not answer in time: check its log, then try again"
-    if isinstance(error, RelayerUntrusted):
-        return "its answer was discarded; check what runs at this address with: memrelay-gateway doctor"
-    if isinstance(error, RelayerRefused):
-        return {
-            "unauthorized": "check that the relayer serves this account, that both clocks are right, and that this agent's keys are not revoked (memrelay-gateway keys revoked)",
-            "account_revoked": "ask the operator of the relayer to lift it: memrelay account revoke ID --undo",
-            "wrong_namespace_key": "the namespace was created with a different secret than the one of this gateway",
-            "not_found": "list the ids with: memrelay-gateway list",
-            "stale_head": "list its versions with: memrelay-gateway show ID",
-        }.get(error.code, "")
-    return ""

@@ -14,13 +14,21 @@ import typer
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.keys import reseal, revoke
-from gateway_plugin.commands.run import Run, command, guarded, root_holder, text_or_file, with_client
+from gateway_plugin.commands.run import (
+    Run,
+    command,
+    days_option,
+    guarded,
+    root_holder,
+    text_or_file,
+    with_client,
+)
 from gateway_plugin.errors import IdentityError, RelayerRefused
 from gateway_plugin.keys.identity import OWNER, Identity, RootHolder, invited, named, typed
 from gateway_plugin.keys.invitations import Invitation, day_of, parse_agent_key
 from gateway_plugin.recall.sharing import Grant, Share, Shares, shared_namespace
 from gateway_plugin.setup import shares_path
-from relayer.wire.command_line import FAILED, USAGE, fail, span
+from relayer.wire.command_line import FAILED, USAGE, fail
 from relayer.wire.errors import InvalidName
 
 _Namespace = Annotated[
@@ -50,14 +58,7 @@ def share(
     write: Annotated[
         bool, typer.Option("--write", help="Also allow its memory tools to store memories there.")
     ] = False,
-    days: Annotated[
-        float,
-        typer.Option(
-            parser=span("--days", "d", least=1, most=3650),
-            metavar="DAYS|12w",
-            help="Validity of an invitation (--with-key).",
-        ),
-    ] = 90,
+    days: Annotated[float, days_option("Validity of an invitation (--with-key).")] = 90,
 ) -> None:
     """Let an agent's recall find the memories of another namespace, too; without arguments, list what is shared.
 

@@ -27,6 +27,7 @@ from gateway_plugin.commands.run import (
     agent_identity,
     bridge_command,
     command,
+    days_option,
     find_context,
     guarded,
     root_holder,
@@ -71,7 +72,7 @@ from gateway_plugin.hosts.mcp.definitions import Offered
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import DEFAULT_URL, PluginSettings
 from relayer.wire import names
-from relayer.wire.command_line import FAILED, USAGE, answer_in_lines, fail, span
+from relayer.wire.command_line import FAILED, USAGE, answer_in_lines, fail
 from relayer.wire.errors import InvalidName
 from relayer.wire.fields import render_time
 from relayer.wire.loopback import in_url, is_loopback
@@ -110,12 +111,7 @@ NamespaceOption = Annotated[
 LabelOption = Annotated[
     str, typer.Option("--label", metavar="TEXT", help="For you, to tell one from another.")
 ]
-DaysOption = Annotated[
-    float,
-    typer.Option(
-        parser=span("--days", "d", least=1, most=3650), metavar="DAYS|12w", help="How long the keys are good."
-    ),
-]
+DaysOption = Annotated[float, days_option("How long the keys are good.")]
 
 
 @dataclass(frozen=True, slots=True)
