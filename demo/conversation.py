@@ -74,7 +74,6 @@ class ProbeKind(StrEnum):
 
 
 def _aware(moment: datetime) -> datetime:
-    """Read a time without an offset as UTC."""
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
@@ -284,6 +283,5 @@ def _related_probes(dialogue: _DialogueIn) -> tuple[ScriptProbe, ...]:
 
 
 def _spread(probes: Sequence[ScriptProbe], count: int) -> Sequence[ScriptProbe]:
-    """At most ``count`` of ``probes``, evenly spread."""
     step = max(1, -(-len(probes) // count))
     return probes[::step]

@@ -205,7 +205,6 @@ def _injected(item: Observation) -> Text:
 
 
 def _hex_dump(data: bytes) -> str:
-    """Return rows of offset, hexadecimal and what of it is printable."""
     rows = []
     for start in range(0, len(data), _ROW):
         part = data[start : start + _ROW]

@@ -155,7 +155,6 @@ class _Demonstration:
             self._audience.excerpt(excerpt)
 
     def _newest(self, known: set[Path], script: AgentScript) -> ObjectExcerpt | None:
-        """Return the largest object that the first captured turn made: the log entry that holds it."""
         made = sorted(self._objects() - known, key=lambda path: path.stat().st_size)
         entries = [path for path in made if path.parent.name == "wal"] or made
         if not entries:

@@ -329,7 +329,6 @@ class _Connection:
         return self._sender
 
     async def aclose(self) -> None:
-        """End the delivery of captured turns, close the client and release the local relayer."""
         guard, self._guard, self.client, self._sender = self._guard, None, None, None
         if guard is not None:
             await guard.aclose()
@@ -972,7 +971,6 @@ class _ForkableLoop(LoopThread):
 
     @property
     def is_of_this_process(self) -> bool:
-        """Return whether the loop was started after the last fork."""
         return os.getpid() == self._process
 
     def call(self, work: Coroutine[Any, Any, _R]) -> _R:

@@ -224,7 +224,6 @@ def _authorities() -> ssl.SSLContext:
 
 
 def _is_untrusted(error: BaseException | None) -> bool:
-    """Return whether a connection failed because a certificate is not trusted."""
     while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -716,7 +715,6 @@ class RelayerCaller:
         return error
 
     async def _signed(self, call: ApiCall, limit: _Deadline) -> _Signed:
-        """Sign a call for one attempt, with the keys that it needs and the relayer's deadline."""
         signed = _Signed({}, call.body, None)
         if call.identity is not None:
             limit.step = "keys"
@@ -782,7 +780,6 @@ class RelayerCaller:
         return True
 
     async def _sealed_for(self, identity: Identity, generation: int) -> str:
-        """Return a sealed key with the secret of a generation."""
         now = self._now()
         fleet_key = await self._fleet.current(now)
         return self._sealed.header(replace(identity, generation=generation), fleet_key, now)

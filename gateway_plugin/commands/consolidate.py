@@ -85,7 +85,6 @@ async def _run(
 
 
 def _show_last(run: Run) -> None:
-    """Print the result of the last scheduled run in an agent's namespace."""
     context = run.context
     with open_outbox(context) as kept:
         report = last_report(kept, context.identity.ref)

@@ -74,7 +74,6 @@ def _switch(run: Run, session: str | None, *, enabled: bool) -> None:
 def _switched(
     outbox: Outbox, context: CliContext, session: str | None, agent: str | None, *, enabled: bool
 ) -> str:
-    """Switch memory, and return the message to print. Raises `GatewayError`."""
     word, whose = "on" if enabled else "off", context.identity
     book = SessionBook(context.holder, context.settings, outbox, agent=agent)
     toggles = book.switches

@@ -223,7 +223,6 @@ def _edges(rows: list[dict[str, Any]]) -> Iterator[ImportItem]:
 
 
 def _mem0(rows: list[dict[str, Any]]) -> Iterator[ImportItem]:
-    """Read the memories of mem0's ``get_all`` or export."""
     for row in rows:
         text = next((row[name] for name in _TEXT_NAMES if isinstance(row.get(name), str)), "")
         if text.strip():

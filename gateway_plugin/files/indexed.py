@@ -167,7 +167,6 @@ class IndexRoot:
 
 
 def _clean_labels(item: ImportItem, settings: CaptureSettings) -> dict[str, Any]:
-    """Return tags and metadata of a line without those that contain a secret."""
 
     def is_clean(value: object) -> bool:
         texts = [str(one) for one in value] if isinstance(value, list) else [str(value)]
@@ -405,7 +404,6 @@ class Index:
         self._read = self._mark()
 
     def _mark(self) -> tuple[int, int]:
-        """Return a mark that changes when the index file is written."""
         try:
             return mark_of(self.place.stat())
         except OSError:
@@ -454,7 +452,6 @@ def _roots(kept: Mapping[str, Any]) -> set[IndexRoot]:
 
 
 def _stands(root: IndexRoot, path: Path) -> bool:
-    """Return whether the folder that should contain a file exists."""
     return path.parent.is_dir() if path == root.path else root.path.is_dir()
 
 

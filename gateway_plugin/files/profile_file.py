@@ -132,7 +132,6 @@ def _with_block(path: Path, text: str, namespace: str, document: str) -> str:
 
 
 def _blocks(text: str) -> list[tuple[str, int, int]]:
-    """Return namespace, start and end of every complete block."""
     found = []
     for begin, following in _begins(text):
         end = _ANY_END.search(text, begin.end(), following)
@@ -142,7 +141,6 @@ def _blocks(text: str) -> list[tuple[str, int, int]]:
 
 
 def _begins(text: str) -> list[tuple[re.Match[str], int]]:
-    """Return the start tags of blocks, each with the start of the next one."""
     matches = list(_BEGIN.finditer(text))
     nexts = [*(match.start() for match in matches[1:]), len(text)]
     return list(zip(matches, nexts, strict=False))

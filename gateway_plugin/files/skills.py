@@ -165,7 +165,6 @@ def _weight(stem: str) -> float:
 
 
 async def _near(client: RelayerClient, identity: Identity, one: _Told) -> frozenset[str]:
-    """Return the ids of the memories whose meaning is near to that of a statement."""
     request = RecallRequest(
         query=one.line, limit=_NEAREST, floor=0.0, explain=True, trusts=("user",), include=("superseded",)
     )
@@ -174,7 +173,6 @@ async def _near(client: RelayerClient, identity: Identity, one: _Told) -> frozen
 
 
 def _times(members: Iterable[_Told]) -> int:
-    """Return how often a way of working was told."""
     memories = [(one.memory, one.day) for one in members]
     return len({(memory.source.session, day) for memory, day in memories}) + sum(
         memory.reinforced for memory, _ in memories
@@ -182,7 +180,6 @@ def _times(members: Iterable[_Told]) -> int:
 
 
 def _skill(members: Sequence[_Told]) -> Skill:
-    """Return the skill of a group, whose members are newest first."""
     live = [one for one in members if one.is_live]
     common = Counter(stem for one in members for stem in one.stems)
     least = 2 if len(members) > 1 else 1

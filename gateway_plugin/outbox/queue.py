@@ -410,7 +410,6 @@ def _is_damage(error: Exception) -> bool:
 
 
 def _advice(error: Exception) -> str:
-    """Return what a person does about it."""
     if isinstance(error, OSError) and error.errno in _IN_THE_WAY:
         return "remove the file at this path"
     if isinstance(error, OSError) and error.errno in _FORBIDDEN:

@@ -363,7 +363,6 @@ class Sender:
         self._tell(agent, f"a captured turn of agent {agent} was dropped: {reason}", reason)
 
     def _tell(self, agent: str, sentence: str, reason: str = _FULL) -> None:
-        """Tell a person, once for each agent and reason."""
         if self._notify is not None and (agent, reason) not in self._told:
             self._told.add((agent, reason))
             self._notify(f"memrelay: {sentence}")

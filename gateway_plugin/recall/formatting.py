@@ -189,7 +189,6 @@ def _excerpt(item: RecalledMemory) -> RecalledMemory:
 
 
 def _left_out(items: Sequence[RecalledMemory], settings: RecallSettings) -> str:
-    """Return the line about memories that did not fit; "" in other plugins' formats, or if none of them has an id."""
     ids = [item.id for item in items if item.id]
     if not ids or settings.format is not Format.MEMRELAY:
         return ""
@@ -232,7 +231,6 @@ def _disputes(items: Sequence[RecalledMemory]) -> list[str]:
 
 
 def _line(item: RecalledMemory, style: Format, now: datetime, dispute: str, *, timed: bool) -> str:
-    """Return the line of an item, without its number."""
     text = escape(item.text)
     if style is Format.MEMORY_CORE_PLUS:
         percent = round(min(max(item.relevance, 0.0), 1.0) * 100)

@@ -284,7 +284,6 @@ class Recaller:
         return injection
 
     async def _with_prompted(self, turn: Turn) -> Turn:
-        """Return a turn with the ids of the memories whose files the host puts into the prompt."""
         if not turn.host.prompted or isinstance(turn.whose, IdentityError):
             return turn
         places = (await self._cited(turn.identity)).items()
@@ -471,7 +470,6 @@ class Recaller:
     def _reminded(
         self, turn: Turn, reminder: Reminder, trace: TurnTrace, session: Session, start: float
     ) -> tuple[Injection, TurnTrace]:
-        """Return the injection and the trace of a turn that active mode decided."""
         session.echoes.injected([reminder.said] if reminder.said else [])
         injection = replace(
             self._injection(reminder.outcome, start, detail=reminder.detail),

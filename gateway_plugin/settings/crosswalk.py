@@ -146,8 +146,6 @@ def translate(config: object, environ: Mapping[str, str], shape: Shape) -> dict[
 
 
 class _Reader:
-    """Collects the values of one configuration, and all its errors."""
-
     def __init__(self, environ: Mapping[str, str], shape: Shape) -> None:
         self.issues: list[SettingsIssue] = []
         self._environ = environ

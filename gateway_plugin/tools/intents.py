@@ -27,7 +27,6 @@ _Phrase = Annotated[str, Field(min_length=2, max_length=100)]
 
 
 def _phrases(value: object) -> object:
-    """Return the phrases of a text that lists them with commas; any other value as it is."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 

@@ -334,7 +334,6 @@ class Toolbox:
         return ToolAnswer(text, details)
 
     def _read(self, asked: GetArguments, turn: Turn) -> ToolAnswer | None:
-        """Return the requested lines of a file; None if there is no such file."""
         if turn.host.files is None:
             return None
         path, _, anchor = asked.ref.strip().partition("#")
@@ -669,7 +668,6 @@ def _keeps_secrets(turn: Turn) -> bool:
 
 
 def _is_group(path: str) -> bool:
-    """Return whether a path is the key of a session of a group."""
     try:
         ref = parse_session_key(path)
     except IdentityError:
@@ -750,7 +748,6 @@ def _shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
 
 
 def _with_age(memory: Memory, clock: Clock, hearing: Hearing) -> str:
-    """Return a memory as an escaped line for the model: its age, whose words it is if not the user's, and its text."""
     now = datetime.fromtimestamp(clock.now(), UTC).astimezone()
     return f"({age_in_words(told_at(memory), now)}{_others(memory, hearing)}) {escape(memory.text)}"
 

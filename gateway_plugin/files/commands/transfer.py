@@ -222,7 +222,6 @@ def _check_together(
     as_backup: bool,
     unsigned: bool,
 ) -> None:
-    """Exit with an error if options exclude each other."""
     if source is not None and (paths or as_backup or unsigned):
         fail(USAGE, "--from: cannot be combined with PATH, --as-backup or --unsigned", "leave them out")
     if source is None and namespaces:

@@ -116,8 +116,6 @@ DaysOption = Annotated[float, days_option("How long the keys are good.")]
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The options of a server."""
-
     relayer: str | None
     agent: str | None
     namespace: str
@@ -257,7 +255,6 @@ def _serve_http(choice: _Choice, host: str, port: int) -> None:
 
 
 def _plugin(choice: _Choice) -> AsyncMemoryPlugin:
-    """Create the plugin of a server. Raises `GatewayError`."""
     settings = settings_from(None, os.environ, url=_url(choice.relayer))
     if settings.disabled:
         return AsyncMemoryPlugin(settings=settings, agent=choice.agent)
@@ -274,7 +271,6 @@ async def _opened(memory: ClientMemory) -> None:
 
 
 def _url(chosen: str | None) -> str | None:
-    """Return the relayer's URL from option or variables; None if neither is set."""
     return chosen or _first(_URL_VARIABLES)
 
 
@@ -409,7 +405,6 @@ def _login(relayer: str | None, agent: str | None, *, label: str, days: float, o
 def _issued(
     relayer: str | None, agent: str | None, label: str, days: float, *, instead: str = ""
 ) -> tuple[Credentials, PluginSettings]:
-    """Create an agent's keys, and return them with the settings of their relayer."""
     context = find_context(_url(relayer), agent)
     holder = root_holder(context, "making an agent's keys", instead=instead)
     whose, url, now = context.identity.agent, context.settings.url, int(SystemClock().now())

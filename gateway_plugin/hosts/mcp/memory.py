@@ -191,7 +191,6 @@ class ClientMemory:
     async def _memwal(
         self, name: str, arguments: Mapping[str, object], caller: ToolCaller, progress: Progress
     ) -> McpAnswer:
-        """Call a tool by MemWal's name, and return a result in MemWal's format."""
         if name == "memwal_login":
             return await self._login(caller)
         if name == "memwal_logout":

@@ -161,7 +161,6 @@ def _by_day(chosen: Sequence[_Candidate]) -> dict[date, list[str]]:
 
 
 def _check_together(*, rollback: bool, apply: bool, rem: bool, logs: bool, days: bool) -> None:
-    """Exit with an error if options exclude each other."""
     if rollback and (apply or rem or logs or days):
         fail(
             USAGE,
@@ -198,7 +197,6 @@ def _chosen(
 def _candidates(
     opened: OpenIndex, stored: EarlierSessions, known: Mapping[str, list[str]]
 ) -> list[_Candidate]:
-    """Return the stored turns that memory does not have yet."""
     settings, _ = _host_settings(opened)
     done = _handed(stored)
     found = []
@@ -259,7 +257,6 @@ def _is_within(day: date, first: date | None, last: date | None) -> bool:
 
 
 def _host_settings(opened: OpenIndex) -> tuple[PluginSettings, Path]:
-    """Return the plugin's settings as the gateway has them, and the agent's workspace."""
     config = guarded(lambda: read_config(os.environ))
     settings = guarded(lambda: plugin_settings(config, os.environ))
     url = opened.context.settings.url

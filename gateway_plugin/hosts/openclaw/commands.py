@@ -138,7 +138,6 @@ def dreaming_command(
 
 
 def _dreams(own: ConsolidationSettings, *, write_files: bool) -> list[str]:
-    """Return what the runs of consolidation do, and what they leave undone."""
     return [
         f"schedule: {own.schedule}, local time",
         f"pinned: what {LEAST_RECALLS} turns and {LEAST_QUESTIONS} different questions needed",

@@ -261,7 +261,6 @@ class HostConfig:
 
     @property
     def _asked_agent(self) -> str:
-        """Return the agent whose model the host asks for a plugin."""
         named = _object(self._defaults.get("systemAgent")).get("agentId")
         return named if isinstance(named, str) and named else self.agents[0]
 
@@ -327,14 +326,12 @@ def state_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _profile_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder of the host's profile, which a variable names."""
     home = environ.get("OPENCLAW_HOME") or environ.get("HOME") or "~"
     profile = _profile(environ)
     return Path(home).expanduser() / (f".openclaw-{profile}" if profile else ".openclaw")
 
 
 def _profile(environ: Mapping[str, str]) -> str:
-    """Return the name of the host's profile; "" for the default one."""
     profile = environ.get("OPENCLAW_PROFILE", "").strip()
     return "" if profile.lower() == "default" else profile
 

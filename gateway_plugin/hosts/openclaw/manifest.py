@@ -160,7 +160,6 @@ def hints() -> dict[str, dict[str, object]]:
 
 
 def _fields(model: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
-    """Return every setting of a model and of its nested models, by its dotted name."""
     found: dict[str, FieldInfo] = {}
     for name, info in model.model_fields.items():
         if name in UNSETTABLE:

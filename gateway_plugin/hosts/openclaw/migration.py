@@ -218,7 +218,6 @@ def _places(config: HostConfig, origin: SourcePlugin, environ: Mapping[str, str]
 
 
 def _notes(workspace: Path) -> Iterator[Path]:
-    """Yield the files of a workspace that a host reads."""
     yield from (
         workspace / name for name in ("MEMORY.md", "USER.md", "memory", "wiki") if (workspace / name).exists()
     )
