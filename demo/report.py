@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from demo.checks import LEAST_SAME, LEAST_SILENCE, DemoCheck, Observation, percentile
+from demo.checks import LEAST_SAME, LEAST_SILENCE, Observation, percentile
 from demo.gateway import Played
 from demo.runner import DemoOutcome, ObjectExcerpt
 from relayer.wire.fields import clip, one_line
@@ -105,7 +105,12 @@ class Report:
         """Print every assertion, figures, and the sum."""
         self.heading("Assertions")
         for check in outcome.checks:
-            self._console.print(self._line(check), soft_wrap=True)
+            mark = self._marks[0] if check.held else self._marks[1]
+            line = Text(f"{mark} {check.name:<9} ", style="green" if check.held else "bold red")
+            line.append(one_line(check.claim), style="default" if check.held else "red")
+            if check.detail:
+                line.append(f"  ({one_line(check.detail)})", style="dim")
+            self._console.print(line, soft_wrap=True)
         failed = [check for check in outcome.checks if not check.held]
         self.heading("Summary")
         found, asked = outcome.hits
@@ -135,14 +140,6 @@ class Report:
     def close(self) -> None:
         """End what still moves."""
         self._finish_progress()
-
-    def _line(self, check: DemoCheck) -> Text:
-        mark = self._marks[0] if check.held else self._marks[1]
-        line = Text(f"{mark} {check.name:<9} ", style="green" if check.held else "bold red")
-        line.append(one_line(check.claim), style="default" if check.held else "red")
-        if check.detail:
-            line.append(f"  ({one_line(check.detail)})", style="dim")
-        return line
 
     def _finish_progress(self) -> None:
         if self._progress is not None:

@@ -339,7 +339,10 @@ class Index:
         for name in self.seen:
             path = Path(name)
             known = any(
-                root.holds(path) and _stands(root, path) and not is_log(root, path) for root in places
+                root.holds(path)
+                and (path.parent.is_dir() if path == root.path else root.path.is_dir())
+                and not is_log(root, path)
+                for root in places
             )
             hidden = any(path == one or path.is_relative_to(one) for one in unread)
             if known and not hidden and not os.path.lexists(path):
@@ -449,10 +452,6 @@ def index_place(environ: Mapping[str, str], identity: Identity, origin: str) -> 
 
 def _roots(kept: Mapping[str, Any]) -> set[IndexRoot]:
     return {IndexRoot(RootKind(kind), Path(path), *more) for kind, path, *more in kept["roots"]}
-
-
-def _stands(root: IndexRoot, path: Path) -> bool:
-    return path.parent.is_dir() if path == root.path else root.path.is_dir()
 
 
 def _seen_file(told: Any) -> SeenFile:

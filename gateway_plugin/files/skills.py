@@ -190,8 +190,12 @@ def _skill(members: Sequence[_Told]) -> Skill:
     more = [one for one in _phrases(live[0], ranked[:_MOST_WORDS]) if one not in words]
     lines = {one.line: one for one in reversed(live)}
     newest_first = [one for one in live if lines[one.line] is one][:_MOST_LINES]
+    plain = unicodedata.normalize("NFKD", " ".join(words)).encode("ascii", "ignore").decode().casefold()
+    parts = re.findall(r"[a-z0-9]+", plain)
+    while len("-".join(parts)) > _LONGEST_SLUG:
+        parts.pop()
     return Skill(
-        slug=_slug(words) or f"way-of-working-{live[0].memory.id[-6:]}",
+        slug="-".join(parts) or f"way-of-working-{live[0].memory.id[-6:]}",
         words=(*words, *more) or (live[0].line[:_LONGEST_SLUG],),
         times=_times(members),
         lines={one.memory.id: (one.day, one.line) for one in newest_first},
@@ -218,12 +222,3 @@ def _phrases(one: _Told, stems: Sequence[str]) -> Iterator[str]:
             start, end = (token.start, token.end) if token is not None else (-1, -1)
         if token is not None:
             seen.add(token.stem)
-
-
-def _slug(words: Iterable[str]) -> str:
-    """Return a name for a folder; "" if the words have neither Latin letters nor digits."""
-    plain = unicodedata.normalize("NFKD", " ".join(words)).encode("ascii", "ignore").decode().casefold()
-    parts = re.findall(r"[a-z0-9]+", plain)
-    while len("-".join(parts)) > _LONGEST_SLUG:
-        parts.pop()
-    return "-".join(parts)

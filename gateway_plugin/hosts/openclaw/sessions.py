@@ -200,7 +200,10 @@ class EarlierSessions:
         return False
 
     def _leaves_out(self, turn: EarlierTurn) -> bool:
-        return self.apart and turn.stranger and _is_shared(turn.key)
+        if not (self.apart and turn.stranger):
+            return False
+        ref = parse_session_key(turn.key)
+        return ref.audience is TurnAudience.DIRECT and ref.peer is None
 
     def place(self, name: str = "earlier-sessions") -> Path:
         """Return the file that keeps what is known about the agent's sessions under a name."""
@@ -232,12 +235,6 @@ class EarlierSessions:
         with suppress(OSError, IdentityError):
             self.place().parent.mkdir(parents=True, exist_ok=True)
             replace_private(self.place(), json.dumps(kept).encode())
-
-
-def _is_shared(key: str) -> bool:
-    """Return whether a session is a direct chat whose key names no person."""
-    ref = parse_session_key(key)
-    return ref.audience is TurnAudience.DIRECT and ref.peer is None
 
 
 def _turns_of(session: str, key: str, rows: list[tuple[int, str]]) -> Iterator[EarlierTurn]:
