@@ -175,7 +175,7 @@ def cacheable(position: str, turns: int = TURNS_OF_A_SESSION) -> float:
     before, shared, whole, history = "", 0, 0, ""
     for number in range(turns):
         items = [RecalledMemory(text=f"note {number}.{item}: " + "x" * 90, at=now) for item in range(5)]
-        block = format_memories(items, settings=RecallSettings(), now=now)
+        block, _ = format_memories(items, RecallSettings(), now)
         said = f"\nuser: question {number} " + "q" * 120
         system = "s" * SYSTEM_CHARS
         prompt = {

@@ -26,8 +26,6 @@ from demo.runner import DemoOutcome, run
 from demo.sabotage import Sabotage
 from gateway_plugin.errors import GatewayError
 
-__all__ = ["main"]
-
 _FAILED: Final = 1
 _COULD_NOT_RUN: Final = 2
 _INTERRUPTED: Final = 130
@@ -152,10 +150,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 every assertion holds, 1 one does not, 2 it could not be run.",
     )
     parser.add_argument(
-        "--conversation",
-        type=Path,
-        metavar="FILE",
-        help="play this one; see demo/conversation.py",
+        "--conversation", type=Path, metavar="FILE", help="play this one; see demo/conversation.py"
     )
     parser.add_argument(
         "--keep",

@@ -12,25 +12,6 @@ from typing import Final
 from demo.conversation import ProbeKind, ScriptProbe
 from relayer.wire.fields import one_line
 
-__all__ = [
-    "LEAST_SAME",
-    "LEAST_SILENCE",
-    "DemoCheck",
-    "Observation",
-    "durable",
-    "hit_rate",
-    "is_hit",
-    "isolated",
-    "once",
-    "outage",
-    "percentile",
-    "related",
-    "same_again",
-    "sealed",
-    "silent",
-    "strangers",
-]
-
 LEAST_SILENCE: Final = 0.8
 """For conversations that the probes were not written for: a chat between friends may well touch on carpets."""
 
@@ -55,10 +36,7 @@ class Observation:
     """What the plugin injected for a probe.
 
     Attributes:
-        agent: who asked.
-        probe: what was asked.
         status: the plugin's word for the outcome.
-        text: the injected block, "" for silence.
         memories: id and text of each memory in it.
         milliseconds: how long it took.
         standing: what stands in every prompt of the session.
@@ -78,7 +56,7 @@ def is_hit(seen: Observation, *, curated: bool) -> bool:
 
     Where the probes were derived from a dialogue, the expectation is a whole message, of which one sentence is enough.
     """
-    expected = one_line(seen.probe.expected or "").casefold()
+    expected = one_line(seen.probe.expect or "").casefold()
     if curated:
         return expected in one_line(html.unescape(f"{seen.standing}\n{seen.text}")).casefold()
     texts = [one_line(text).casefold() for _, text in seen.memories]
@@ -98,7 +76,7 @@ def related(seen: Sequence[Observation]) -> list[DemoCheck]:
             "related",
             f"{item.agent} remembers: {item.probe.prompt}",
             is_hit(item, curated=True),
-            f"expected {item.probe.expected!r}, {_seen(item)}",
+            f"expected {item.probe.expect!r}, {_seen(item)}",
         )
         for item in _of(seen, ProbeKind.RELATED)
     ]
@@ -110,10 +88,7 @@ def silent(seen: Sequence[Observation], *, curated: bool) -> list[DemoCheck]:
     if curated:
         return [
             DemoCheck(
-                "silent",
-                f"{item.agent} stays silent: {item.probe.prompt}",
-                _is_silent(item),
-                _seen(item),
+                "silent", f"{item.agent} stays silent: {item.probe.prompt}", _is_silent(item), _seen(item)
             )
             for item in asked
         ]
@@ -131,16 +106,13 @@ def silent(seen: Sequence[Observation], *, curated: bool) -> list[DemoCheck]:
 def isolated(
     seen: Sequence[Observation], owned: Mapping[str, Collection[str]], *, curated: bool
 ) -> list[DemoCheck]:
-    """No prompt of an agent injects a memory of another.
+    """No prompt of an agent injects a memory of another, by the ids of each agent's own.
 
-    Args:
-        seen: all observations.
-        owned: the ids of each agent's memories.
-        curated: also look for what the cross probes forbid. People of different dialogues may say the same words.
+    With ``curated``, nor what the cross probes forbid; people of different dialogues may say the same words.
     """
     checks = []
     for item in _of(seen, ProbeKind.CROSS):
-        forbidden = one_line(item.probe.forbidden or "").casefold()
+        forbidden = one_line(item.probe.forbid or "").casefold()
         told = curated and forbidden in one_line(html.unescape(item.text)).casefold()
         checks.append(
             DemoCheck(
@@ -242,13 +214,7 @@ def once(listed: Mapping[str, Sequence[tuple[str, str]]]) -> list[DemoCheck]:
 
 
 def sealed(found: Mapping[str, Collection[str]], files: int, size: int) -> list[DemoCheck]:
-    """Nothing that was said, and no name, is readable in what the relayer keeps or logs.
-
-    Args:
-        found: kinds of traces by the file that holds them; empty when there are none.
-        files: how many files were searched.
-        size: how many bytes.
-    """
+    """Nothing that was said, and no name, is readable in what the relayer keeps or logs."""
     searched = f"{files} files, {size / 1024:.0f} KiB searched"
     where = {
         kind: [file for file, kinds in found.items() if kind in kinds] for kind in ("text", "word", "name")

@@ -33,20 +33,18 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass as checked
 
 from gateway_plugin.errors import GatewayError
-
-__all__ = [
-    "AgentScript",
-    "Conversation",
-    "ConversationFileError",
-    "ProbeKind",
-    "ScriptProbe",
-    "ScriptSession",
-    "ScriptTurn",
-    "load_conversation",
-]
 
 SAMPLE = "sample_conversation.json"
 FORMAT = "memrelay-conversation/1"
@@ -75,15 +73,25 @@ class ProbeKind(StrEnum):
     CROSS = "cross"
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptTurn:
-    """One message. ``occurred_at`` is aware; ``role`` is ``user`` or ``assistant``."""
+def _aware(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
-    id: str
+
+_Moment = Annotated[datetime, AfterValidator(_aware)]
+_Text = Annotated[str, StringConstraints(min_length=1, max_length=64 * 1024)]
+_Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+_STRICT = ConfigDict(extra="forbid")
+
+
+@checked(frozen=True, slots=True, config=_STRICT)
+class ScriptTurn:
+    """One message. ``occurred_at`` is aware."""
+
+    id: _Text
     role: Literal["user", "assistant"]
-    speaker: str
-    occurred_at: datetime
-    text: str
+    occurred_at: _Moment
+    text: _Text
+    speaker: str = ""
 
     @property
     def occurred_at_ms(self) -> int:
@@ -91,38 +99,37 @@ class ScriptTurn:
         return round(self.occurred_at.timestamp() * 1000)
 
 
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=_STRICT)
 class ScriptSession:
-    """Turns of one sitting, in order, at least one."""
+    """Turns of one sitting, in order."""
 
-    id: str
-    turns: tuple[ScriptTurn, ...]
+    id: _Text
+    turns: Annotated[tuple[ScriptTurn, ...], Field(min_length=1)]
 
 
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=_STRICT)
 class ScriptProbe:
-    """A later prompt and what must come of it.
-
-    Attributes:
-        kind: which of the two texts below is set.
-        prompt: what the person asks.
-        expected: for a related probe, what the injected memories must contain; else None.
-        forbidden: for a cross probe, what they must not contain, because only another agent knows it; else None.
-    """
+    """A later prompt and what must come of it, see above."""
 
     kind: ProbeKind
-    prompt: str
-    expected: str | None = None
-    forbidden: str | None = None
+    prompt: _Text
+    expect: _Text | None = None
+    forbid: _Text | None = None
+
+    def __post_init__(self) -> None:
+        if (self.expect is not None) != (self.kind is ProbeKind.RELATED):
+            raise ValueError("'expect' belongs to related probes, and they need it")
+        if (self.forbid is not None) != (self.kind is ProbeKind.CROSS):
+            raise ValueError("'forbid' belongs to cross probes, and they need it")
 
 
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=_STRICT)
 class AgentScript:
     """What one agent lives through, and the probes asked of it afterwards."""
 
-    name: str
-    sessions: tuple[ScriptSession, ...]
-    probes: tuple[ScriptProbe, ...]
+    name: _Name
+    sessions: Annotated[tuple[ScriptSession, ...], Field(min_length=1)]
+    probes: tuple[ScriptProbe, ...] = ()
 
     @property
     def turns(self) -> tuple[ScriptTurn, ...]:
@@ -139,8 +146,6 @@ class Conversation:
     """The scripts by agent name, in the file's order, and where they came from.
 
     Attributes:
-        source: the file's name.
-        agents: the scripts.
         curated: the probes were written for this conversation, so that each must come true; those derived from a
             dialogue's questions ask also for what no single memory answers.
     """
@@ -176,7 +181,7 @@ def load_conversation(path: Path | None = None) -> Conversation:
         if not curated:
             scripts = _from_dialogues(_DialogueFile.model_validate(data))
         else:
-            scripts = _from_scripts(_ScriptFile.model_validate(data))
+            scripts = _ScriptFile.model_validate(data).agents
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = _place(first["loc"])
@@ -190,55 +195,15 @@ def _place(location: Sequence[int | str]) -> str:
     return place.lstrip(".") or "the file"
 
 
-_Text = Annotated[str, StringConstraints(min_length=1, max_length=64 * 1024)]
-_Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 class _Lenient(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class _TurnIn(_Strict):
-    id: _Text
-    role: Literal["user", "assistant"]
-    speaker: str = ""
-    occurred_at: datetime
-    text: _Text
+class _ScriptFile(BaseModel):
+    model_config = _STRICT
 
-
-class _SessionIn(_Strict):
-    id: _Text
-    turns: Annotated[tuple[_TurnIn, ...], Field(min_length=1)]
-
-
-class _ProbeIn(_Strict):
-    kind: ProbeKind
-    prompt: _Text
-    expect: _Text | None = None
-    forbid: _Text | None = None
-
-    @model_validator(mode="after")
-    def _has_what_its_kind_needs(self) -> _ProbeIn:
-        if (self.expect is not None) != (self.kind is ProbeKind.RELATED):
-            raise ValueError("'expect' belongs to related probes, and they need it")
-        if (self.forbid is not None) != (self.kind is ProbeKind.CROSS):
-            raise ValueError("'forbid' belongs to cross probes, and they need it")
-        return self
-
-
-class _AgentIn(_Strict):
-    name: _Name
-    sessions: Annotated[tuple[_SessionIn, ...], Field(min_length=1)]
-    probes: tuple[_ProbeIn, ...] = ()
-
-
-class _ScriptFile(_Strict):
     format: Literal["memrelay-conversation/1"]
-    agents: Annotated[tuple[_AgentIn, ...], Field(min_length=1)]
+    agents: Annotated[tuple[AgentScript, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _names_and_ids_are_unique(self) -> _ScriptFile:
@@ -246,40 +211,18 @@ class _ScriptFile(_Strict):
         if len(set(names)) < len(names):
             raise ValueError("two agents have the same name")
         for agent in self.agents:
-            ids = [turn.id for session in agent.sessions for turn in session.turns]
+            ids = [turn.id for turn in agent.turns]
             if len(set(ids)) < len(ids):
                 raise ValueError(f"two turns of the agent '{agent.name}' have the same id")
         return self
 
 
-def _from_scripts(file: _ScriptFile) -> list[AgentScript]:
-    return [
-        AgentScript(
-            agent.name,
-            tuple(
-                ScriptSession(
-                    session.id,
-                    tuple(
-                        ScriptTurn(turn.id, turn.role, turn.speaker, _aware(turn.occurred_at), turn.text)
-                        for turn in session.turns
-                    ),
-                )
-                for session in agent.sessions
-            ),
-            tuple(
-                ScriptProbe(probe.kind, probe.prompt, probe.expect, probe.forbid) for probe in agent.probes
-            ),
-        )
-        for agent in file.agents
-    ]
-
-
 class _DialogueTurnIn(_Lenient):
     id: _Text
     session: int
-    date: datetime
+    date: _Moment
     speaker: _Text
-    text: str
+    text: Annotated[str, StringConstraints(max_length=64 * 1024)]
 
 
 class _QuestionIn(_Lenient):
@@ -298,14 +241,14 @@ class _DialogueFile(_Lenient):
     conversations: Annotated[tuple[_DialogueIn, ...], Field(min_length=2)]
 
 
-def _from_dialogues(file: _DialogueFile) -> list[AgentScript]:
+def _from_dialogues(file: _DialogueFile) -> tuple[AgentScript, ...]:
     pair = file.conversations[:2]
     related = [_related_probes(dialogue) for dialogue in pair]
     scripts = []
     for index, dialogue in enumerate(pair):
         unrelated = tuple(ScriptProbe(ProbeKind.UNRELATED, prompt) for prompt in UNRELATED_PROMPTS)
         cross = tuple(
-            ScriptProbe(ProbeKind.CROSS, probe.prompt, forbidden=probe.expected)
+            ScriptProbe(ProbeKind.CROSS, probe.prompt, forbid=probe.expect)
             for probe in _spread(related[1 - index], CROSS_PROBES)
         )
         scripts.append(
@@ -315,14 +258,14 @@ def _from_dialogues(file: _DialogueFile) -> list[AgentScript]:
                 (*_spread(related[index], RELATED_PROBES), *unrelated, *cross),
             )
         )
-    return scripts
+    return tuple(scripts)
 
 
 def _sessions(dialogue: _DialogueIn) -> tuple[ScriptSession, ...]:
     by_number: dict[int, list[ScriptTurn]] = {}
     for turn in dialogue.turns:
         if turn.text.strip():
-            said = ScriptTurn(turn.id, "user", turn.speaker, _aware(turn.date), turn.text)
+            said = ScriptTurn(turn.id, "user", turn.date, turn.text, turn.speaker)
             by_number.setdefault(turn.session, []).append(said)
     return tuple(
         ScriptSession(f"{dialogue.id}-{number}", tuple(turns)) for number, turns in sorted(by_number.items())
@@ -333,18 +276,12 @@ def _related_probes(dialogue: _DialogueIn) -> tuple[ScriptProbe, ...]:
     """One probe per question whose evidence is a single turn; adversarial questions have no true answer."""
     texts = {turn.id: turn.text for turn in dialogue.turns if turn.text.strip()}
     return tuple(
-        ScriptProbe(ProbeKind.RELATED, question.q, expected=texts[question.evidence[0]])
+        ScriptProbe(ProbeKind.RELATED, question.q, expect=texts[question.evidence[0]])
         for question in dialogue.questions
         if question.cat != "adversarial" and len(question.evidence) == 1 and question.evidence[0] in texts
     )
 
 
 def _spread(probes: Sequence[ScriptProbe], count: int) -> Sequence[ScriptProbe]:
-    """At most ``count`` of ``probes``, evenly spread."""
     step = max(1, -(-len(probes) // count))
     return probes[::step]
-
-
-def _aware(moment: datetime) -> datetime:
-    """Read a time without an offset as UTC."""
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from demo.checks import Observation
-from demo.conversation import AgentScript, ProbeKind, ScriptProbe, ScriptTurn
+from demo.conversation import AgentScript, ProbeKind, ScriptTurn
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
@@ -24,16 +24,12 @@ from gateway_plugin.keys.private_files import create_private
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.setup import connect
-from gateway_plugin.turn.status import Injection
 from relayer.wire.schemas import Memory, MemoryItem, RecallRequest, RememberRequest
 from relayer.wire.sealing import RootKeys
-
-__all__ = ["DemoGateway", "NotDelivered", "Played"]
 
 PATIENCE: Final = 15.0
 """Seconds for a recall. A host would allow two; here a busy machine must not look like a broken promise."""
 _FLUSH_SECONDS: Final = 60.0
-_PAGE: Final = 100
 _HISTORY: Final = 12
 _STATES: Final = ("live", "superseded", "forgotten")
 
@@ -47,7 +43,6 @@ class Played:
     """What happened to one message of a script.
 
     Attributes:
-        turn: the message.
         recall_ms: how long the recall before it took; None for an answer, and where a gate spared the recall.
         captured: how many messages went to the relayer after it.
     """
@@ -58,12 +53,7 @@ class Played:
 
 
 class DemoGateway:
-    """A gateway with a secret made for this run.
-
-    Args:
-        folder: holds the secret and the pinned identity of the relayer.
-        url: the relayer.
-    """
+    """A gateway with a secret made for this run."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self.secret_file = folder / "secret"
@@ -129,8 +119,16 @@ class DemoGateway:
                     injection = await plugin.before_turn(
                         turn.text, session_key=key, messages=said[-_HISTORY:], deadline=PATIENCE
                     )
-                    recall_ms = injection.milliseconds if _answered(injection) else None
-                said.append(_message(turn))
+                    recall_ms = injection.milliseconds if injection.status in {"ok", "empty"} else None
+                said.append(
+                    {
+                        "role": turn.role,
+                        "content": turn.text,
+                        "id": turn.id,
+                        "name": turn.speaker,
+                        "timestamp": turn.occurred_at.isoformat(),
+                    }
+                )
                 captured = 0
                 if ends:
                     captured = (await plugin.after_turn(said, session_key=key)).queued
@@ -138,11 +136,7 @@ class DemoGateway:
             await self.deliver(plugin)
 
     async def deliver(self, plugin: AsyncMemoryPlugin) -> None:
-        """Wait until the relayer has everything that was captured.
-
-        Raises:
-            NotDelivered: it does not take it.
-        """
+        """Wait until the relayer has everything that was captured. Raises `NotDelivered`: it does not take it."""
         delivered = await plugin.flush(_FLUSH_SECONDS)
         status = plugin.status()
         if not delivered or status.refused:
@@ -152,31 +146,26 @@ class DemoGateway:
     async def ask(
         self, script: AgentScript, *, floor: float | None = None, cross_as: str | None = None
     ) -> AsyncIterator[Observation]:
-        """Ask every probe in a session of its own.
-
-        Args:
-            script: the agent and its probes.
-            floor: the least relevance, instead of the plugin's own.
-            cross_as: whose keys the cross probes are asked with, instead of the agent's own.
-        """
+        """Ask every probe in a session of its own; the cross probes with the keys of ``cross_as``, if it is given."""
         async with self.plugin(floor=floor, captures=False) as plugin:
             for number, probe in enumerate(script.probes):
                 speaker = cross_as if cross_as and probe.kind is ProbeKind.CROSS else script.name
                 injection = await plugin.before_turn(
                     probe.prompt, session_key=f"agent:{speaker}:probe-{number}", deadline=PATIENCE
                 )
-                yield _observation(script.name, probe, injection)
+                yield Observation(
+                    script.name,
+                    probe,
+                    injection.status,
+                    injection.text,
+                    tuple((hit.id, hit.text) for hit in injection.hits),
+                    injection.milliseconds,
+                    injection.standing,
+                )
 
     async def memories(self, client: RelayerClient, identity: Identity) -> list[Memory]:
         """List everything in an agent's namespace, newest first."""
-        found: list[Memory] = []
-        cursor = None
-        while True:
-            page = await client.list_memories(identity, limit=_PAGE, cursor=cursor, states=_STATES)
-            found += page.memories
-            cursor = page.next_cursor
-            if cursor is None:
-                return found
+        return [memory async for memory in client.all_memories(identity, states=_STATES)]
 
     async def trespass(self, client: RelayerClient, agent: str, other: str) -> dict[str, str]:
         """Ask for another agent's namespace with one's own keys; returns what was tried and how it was answered."""
@@ -219,33 +208,7 @@ def _note(text: str) -> RememberRequest:
     return RememberRequest(items=(MemoryItem(text=text),))
 
 
-def _message(turn: ScriptTurn) -> dict[str, str]:
-    return {
-        "role": turn.role,
-        "content": turn.text,
-        "id": turn.id,
-        "name": turn.speaker,
-        "timestamp": turn.occurred_at.isoformat(),
-    }
-
-
 def _with_ends(turns: tuple[ScriptTurn, ...]) -> Iterator[tuple[ScriptTurn, bool]]:
     """Yield messages, and whether a turn ends with them: before the next message of a person, and at the end."""
     for turn, following in zip(turns, (*turns[1:], None), strict=True):
         yield turn, following is None or following.role == "user"
-
-
-def _answered(injection: Injection) -> bool:
-    return injection.status in {"ok", "empty"}
-
-
-def _observation(agent: str, probe: ScriptProbe, injection: Injection) -> Observation:
-    return Observation(
-        agent,
-        probe,
-        injection.status,
-        injection.text,
-        tuple((hit.id, hit.text) for hit in injection.hits),
-        injection.milliseconds,
-        injection.standing,
-    )

@@ -19,8 +19,6 @@ from typing import Final, Self
 
 from gateway_plugin.errors import GatewayError
 
-__all__ = ["RelayerFailed", "RelayerProcess"]
-
 _READY_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 20.0
 _FIRST_PAUSE: Final = 0.01
@@ -56,11 +54,7 @@ class RelayerProcess:
 
     @property
     def pid(self) -> int:
-        """The process id.
-
-        Raises:
-            RelayerFailed: it does not run.
-        """
+        """The process id. Raises `RelayerFailed`: it does not run."""
         if self._process is None:
             raise RelayerFailed("the relayer does not run")
         return self._process.pid

@@ -14,12 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from demo.checks import LEAST_SAME, LEAST_SILENCE, DemoCheck, Observation, percentile
+from demo.checks import LEAST_SAME, LEAST_SILENCE, Observation, percentile
 from demo.gateway import Played
 from demo.runner import DemoOutcome, ObjectExcerpt
 from relayer.wire.fields import clip, one_line
-
-__all__ = ["Report", "as_document"]
 
 _PLAIN_WIDTH: Final = 120
 _MOST_ROWS: Final = 40
@@ -107,7 +105,12 @@ class Report:
         """Print every assertion, figures, and the sum."""
         self.heading("Assertions")
         for check in outcome.checks:
-            self._console.print(self._line(check), soft_wrap=True)
+            mark = self._marks[0] if check.held else self._marks[1]
+            line = Text(f"{mark} {check.name:<9} ", style="green" if check.held else "bold red")
+            line.append(one_line(check.claim), style="default" if check.held else "red")
+            if check.detail:
+                line.append(f"  ({one_line(check.detail)})", style="dim")
+            self._console.print(line, soft_wrap=True)
         failed = [check for check in outcome.checks if not check.held]
         self.heading("Summary")
         found, asked = outcome.hits
@@ -137,14 +140,6 @@ class Report:
     def close(self) -> None:
         """End what still moves."""
         self._finish_progress()
-
-    def _line(self, check: DemoCheck) -> Text:
-        mark = self._marks[0] if check.held else self._marks[1]
-        line = Text(f"{mark} {check.name:<9} ", style="green" if check.held else "bold red")
-        line.append(one_line(check.claim), style="default" if check.held else "red")
-        if check.detail:
-            line.append(f"  ({one_line(check.detail)})", style="dim")
-        return line
 
     def _finish_progress(self) -> None:
         if self._progress is not None:
@@ -198,7 +193,7 @@ def _injected(item: Observation) -> Text:
     if not item.text:
         return Text("silence" if item.status == "empty" else item.status, style="dim")
     lines = [html.unescape(line) for line in item.text.splitlines() if _FRAME_LINE.match(line)]
-    expected = (item.probe.expected or "").casefold()
+    expected = (item.probe.expect or "").casefold()
     # Of several, the one that answers is worth the room.
     answering = [line for line in lines if expected and expected in line.casefold()] or lines
     shown = clip(one_line(_FRAME_LINE.sub("", answering[0])), 160) if answering else ""
@@ -207,7 +202,6 @@ def _injected(item: Observation) -> Text:
 
 
 def _hex_dump(data: bytes) -> str:
-    """Return rows of offset, hexadecimal and what of it is printable."""
     rows = []
     for start in range(0, len(data), _ROW):
         part = data[start : start + _ROW]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from demo import checks
 from demo.checks import DemoCheck, Observation
@@ -21,7 +21,8 @@ from gateway_plugin.keys.identity import Identity
 from relayer.wire.fields import one_line
 from relayer.wire.schemas import Memory
 
-__all__ = ["DemoOutcome", "DemoViewer", "ObjectExcerpt", "run"]
+if TYPE_CHECKING:
+    from demo.report import Report
 
 _WRITERS: Final = 4
 _NOTES_BEFORE_KILL: Final = 24
@@ -32,14 +33,7 @@ _EXCERPT_BYTES: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class ObjectExcerpt:
-    """A stored object beside what it hides.
-
-    Attributes:
-        file: the object's place in the store.
-        size: bytes of the whole object.
-        start: its first bytes.
-        hidden: what was said.
-    """
+    """A stored object beside what it hides."""
 
     file: str
     size: int
@@ -65,46 +59,15 @@ class DemoOutcome:
         return all(check.held for check in self.checks)
 
 
-class DemoViewer(Protocol):
-    """Who watches; every method returns at once."""
-
-    def step(self, text: str) -> None:
-        """Something begins or was done."""
-        ...
-
-    def playing(self, agent: str, turns: int) -> None:
-        """An agent's conversation begins."""
-        ...
-
-    def played(self, agent: str, played: Played) -> None:
-        """One message of it was played."""
-        ...
-
-    def observed(self, observations: Sequence[Observation]) -> None:
-        """Probes were asked."""
-        ...
-
-    def excerpt(self, excerpt: ObjectExcerpt) -> None:
-        """An object of the store was read."""
-        ...
-
-
 async def run(
     conversation: Conversation,
     folder: Path,
     relayer: RelayerProcess,
-    audience: DemoViewer,
+    audience: Report,
     *,
     sabotage: Sabotage | None = None,
 ) -> DemoOutcome:
-    """Run the demonstration once.
-
-    Args:
-        conversation: agents and their probes; cross probes need two.
-        folder: an empty directory for the gateway's files.
-        relayer: not started yet; ended by the caller, also after an error.
-        audience: is told what happens.
-        sabotage: what to break.
+    """Run the demonstration once, in an empty directory, with a relayer that was not started and that the caller ends.
 
     Raises:
         GatewayError: the relayer does not start or does not take what was said.
@@ -128,7 +91,7 @@ class _Demonstration:
         self,
         conversation: Conversation,
         folder: Path,
-        audience: DemoViewer,
+        audience: Report,
         relayer: RelayerProcess,
         sabotage: Sabotage | None,
     ) -> None:
@@ -192,7 +155,6 @@ class _Demonstration:
             self._audience.excerpt(excerpt)
 
     def _newest(self, known: set[Path], script: AgentScript) -> ObjectExcerpt | None:
-        """Return the largest object that the first captured turn made: the log entry that holds it."""
         made = sorted(self._objects() - known, key=lambda path: path.stat().st_size)
         entries = [path for path in made if path.parent.name == "wal"] or made
         if not entries:
@@ -219,7 +181,7 @@ class _Demonstration:
 
     async def _forget_what_is_asked(self, stored: Mapping[str, Sequence[Memory]]) -> None:
         script = self._scripts[0]
-        expected = script.probes_of(ProbeKind.RELATED)[0].expected or ""
+        expected = script.probes_of(ProbeKind.RELATED)[0].expect or ""
         async with self._gateway.client() as client:
             for memory in stored[script.name]:
                 if expected.casefold() in memory.text.casefold():

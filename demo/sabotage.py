@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 
-__all__ = ["Sabotage", "lose_last_entries", "write_plainly"]
-
 
 class Sabotage(StrEnum):
     """What to break; each value is the name of the checks that must fail then."""

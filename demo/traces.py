@@ -14,8 +14,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-__all__ = ["TraceSearch", "views"]
-
 _WINDOW: Final = 16
 _STRIDE: Final = 8
 # Shorter names and words occur in noise by chance.
@@ -48,7 +46,6 @@ class TraceSearch:
     """What must not be readable.
 
     Args:
-        texts: what was said.
         names: who and where; those of fewer than five bytes are left out, because noise spells them by chance.
         blobs: bytes to be found whole, such as an encoded vector; at least sixteen each.
     """
@@ -69,9 +66,7 @@ class TraceSearch:
     def found_in(self, data: bytes, *, words: bool = False) -> frozenset[str]:
         """Return which kinds of traces occur in ``data``: ``text``, ``name``, ``blob``, ``word``.
 
-        Args:
-            data: what to search.
-            words: also look for single words; only where no honest prose is.
+        Look for single words (``words``) only where no honest prose is.
         """
         found: set[str] = set()
         for view in views(data):

@@ -25,7 +25,6 @@ from gateway_plugin.commands import (
     switch,
     version,
 )
-from gateway_plugin.commands import keys as revoke
 from gateway_plugin.commands.keys import keys
 from gateway_plugin.commands.outbox import outbox
 from gateway_plugin.commands.run import (
@@ -297,6 +296,7 @@ def status(run: Run, called: typer.Context) -> None:
         fleet = await client.fleet()
         listed = await client.namespaces(context.identity, limit=1)
         held = await client.list_memories(context.identity, limit=1)
+        key = bytes(context.identity.keys.identity.verify_key).hex()
         return {
             "relayer": client.endpoint.origin,
             "version": version.version,
@@ -306,7 +306,7 @@ def status(run: Run, called: typer.Context) -> None:
             "agent": context.identity.agent,
             "namespace": context.identity.namespace,
             "memories": held.total,
-            "key": _masked(bytes(context.identity.keys.identity.verify_key).hex()),
+            "key": f"{key[:4]}...{key[-4:]}",
             "memory": switches,
             **{name: "on" if enabled else "off in the host's settings" for name, enabled in given.items()},
             "accepted": "yes" if listed.namespaces else "yes, nothing stored yet",
@@ -342,27 +342,20 @@ def trust(run: Run, url: Annotated[str, typer.Argument(metavar="URL")]) -> None:
 
 
 # Listed in this order by --help: first what is used daily.
-revoke.add_to(keys)
 app.add_typer(keys, name="keys")
 app.add_typer(outbox, name="outbox")
 doctor.add_to(app)
-switch.add_to(app)
-life.add_to(app)
-consolidate.add_to(app)
-profile.add_to(app)
-skills.add_to(app)
-share.add_to(app)
-erase.add_to(app)
-transfer.add_to(app)
-index.add_to(app)
+for _each in (
+    switch.off, switch.on, life.edit, life.restore, life.delete, consolidate.consolidate, profile.profile, skills.skills,
+    share.share, share.accept, share.unshare, erase.erase, erase.erasure, transfer.export,
+):  # fmt: skip
+    app.command()(_each)
+app.command("import")(transfer.import_files)
+for _each in (transfer.watch, index.index, index.transcript):
+    app.command()(_each)
 init.add_to(app)
 version.add_to(app)
 add_extension_commands(app)
-
-
-def _masked(key: str) -> str:
-    """Return enough of a public key to tell it from another one."""
-    return f"{key[:4]}...{key[-4:]}"
 
 
 def _switches(context: CliContext, toggles: Toggles) -> str:

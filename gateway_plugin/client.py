@@ -56,6 +56,7 @@ _RECALL_DEADLINE: Final = 2.0
 _ANALYZE_DEADLINE: Final = 55.0
 _ACTIVE_DEADLINE: Final = 15.0
 _EXPORT_DEADLINE: Final = 600.0
+_PAGE: Final = 100
 # Share of the remaining time, 0..1: the relayer gets a slightly shorter one for its model, so that it can still report that
 # the model is too slow, instead of being taken for unreachable itself.
 _MARGIN: Final = 0.05
@@ -221,6 +222,26 @@ class RelayerClient(RelayerCaller):
         target = paged("/v1/memories", limit, cursor, _filters(kinds=kinds, states=states))
         return await self._run(ApiCall("list", "GET", target, identity), schemas.ListResponse, deadline)
 
+    async def all_memories(
+        self,
+        identity: Identity,
+        *,
+        states: Sequence[str] = (),
+        where: Mapping[str, Any] | None = None,
+        deadline: float = DEFAULT_DEADLINE,
+    ) -> AsyncGenerator[schemas.Memory, None]:
+        """Iterate over the memories, newest first; ``deadline`` is that of each page, which is requested when it is needed."""
+        cursor = None
+        while True:
+            page = await self.list_memories(
+                identity, limit=_PAGE, cursor=cursor, states=states, where=where, deadline=deadline
+            )
+            for memory in page.memories:
+                yield memory
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
     async def get_memory(
         self, identity: Identity, memory_id: str, *, deadline: float = DEFAULT_DEADLINE
     ) -> schemas.MemoryResponse:
@@ -313,11 +334,7 @@ class RelayerClient(RelayerCaller):
         return await self._run(call, memories.DeleteResponse, deadline)
 
     async def proposals(
-        self,
-        identity: Identity,
-        request: service.ConsolidationRequest,
-        *,
-        deadline: float = DEFAULT_DEADLINE,
+        self, identity: Identity, request: service.ConsolidationRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> service.ConsolidationResponse:
         """Fetch proposals for consolidating a page of memories. The call changes nothing."""
         call = ApiCall("consolidation", "POST", "/v1/consolidation", identity, body_of(request))
@@ -435,14 +452,7 @@ class RecallCache(Generic[_Q, _A]):
         return self._answers.get((namespace, request))
 
     def put(self, namespace: str, request: _Q, answer: _A, *, since: int) -> None:
-        """Cache a response, unless something was written since the request: then it may be outdated.
-
-        Args:
-            namespace: the namespace that was searched.
-            request: the request.
-            answer: the response.
-            since: the value of ``writes`` before the request.
-        """
+        """Cache a response, unless something was written since the request: then it may be outdated."""
         if since == self.writes:
             self._answers[namespace, request] = answer
 

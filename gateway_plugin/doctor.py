@@ -39,9 +39,6 @@ class Check:
     """The result of one check.
 
     Attributes:
-        name: the name of the check.
-        ok: whether it passed.
-        found: what was found, as a message for people.
         fix: what to do if the check failed or gives a warning.
         warning: whether a check that passed still needs attention.
     """
@@ -64,18 +61,7 @@ async def examine(
     clock: Clock,
     holder: KeyHolder,
 ) -> AsyncIterator[Check]:
-    """Yield the results of all checks, local ones first. Checks that cannot pass after a failure are left out.
-
-    Args:
-        client: the relayer.
-        identity: the agent and namespace to check with.
-        settings: those of the gateway.
-        secret_from: where the keys were found, in words.
-        outbox: the gateway's outbox.
-        toggles: the gateway's switches, which are stored in the outbox.
-        clock: the time.
-        holder: the keys of this gateway.
-    """
+    """Yield the results of all checks, local ones first. Checks that cannot pass after a failure are left out."""
     yield _switches(settings, toggles, identity.agent)
     told = without_effect(settings, identity.account)
     if told:
@@ -89,7 +75,10 @@ async def examine(
         yield result
         if not result.ok:
             return
-    yield _clock(client)
+    ahead = client.clock_offset
+    yield Check(
+        "clock", abs(ahead) <= _SKEW_SECONDS, f"{ahead:+d} s to the relayer's", "set this machine's clock"
+    )
     yield await canary(client, identity, clock=clock, holder=holder)
 
 
@@ -239,13 +228,6 @@ async def _accepted(client: RelayerClient, identity: Identity) -> Check:
         fix = f"memrelay serve --accounts {identity.account}" if refused else "see what answers there"
         return Check("accepted", False, str(error), fix)
     return Check("accepted", True, "yes" if listed.namespaces else "yes, and nothing is stored yet")
-
-
-def _clock(client: RelayerClient) -> Check:
-    ahead = client.clock_offset
-    return Check(
-        "clock", abs(ahead) <= _SKEW_SECONDS, f"{ahead:+d} s to the relayer's", "set this machine's clock"
-    )
 
 
 def _parts(version: str) -> tuple[int, ...]:

@@ -70,11 +70,7 @@ class HostModel(Protocol):
     """The interface of a host's model: one question, one output."""
 
     async def complete(self, question: HostQuestion) -> HostAnswer:
-        """Ask the model; cancelling the caller should end the request.
-
-        Raises:
-            HostModelUnavailable: no answer could be had, and why.
-        """
+        """Ask the model; cancelling the caller should end the request. Raises `HostModelUnavailable`."""
         ...
 
 
@@ -91,14 +87,7 @@ class HostModelUnavailable(GatewayError):
 
 
 class LentModel:
-    """A host's model within its budget.
-
-    Args:
-        model: the host's.
-        settings: how often it may be asked.
-        clock: the time.
-        notify_once: told, with the first question, that the model is used, what for, and how to end that.
-    """
+    """A host's model within its budget. ``notify_once`` is told, with the first question, that the model is used."""
 
     def __init__(
         self, model: HostModel, settings: HostModelSettings, clock: Clock, notify_once: NotifyOnce
@@ -121,11 +110,7 @@ class LentModel:
         return max(until_room, self._breaker.remaining)
 
     async def ask(self, question: HostQuestion) -> HostAnswer:
-        """Ask within the budget and the question's time.
-
-        Raises:
-            HostModelUnavailable: it may not be asked now, or gave no answer.
-        """
+        """Ask within the budget and the question's time. Raises `HostModelUnavailable`, also if it may not be asked now."""
         self._forget_old()
         if len(self._asked) >= self.settings.calls_per_hour:
             limit = f"the {self.settings.calls_per_hour} calls of this hour are used up"
@@ -242,14 +227,7 @@ _ANSWER_SECONDS: Final = 60.0
 
 
 class ModelWork:
-    """Does the jobs that wait for the host's model, namespace by namespace, in the background.
-
-    Args:
-        client: the relayer.
-        lent: the model.
-        identity_of: finds the keys of a namespace; raises `IdentityError` when they are not held.
-        clock: the time.
-    """
+    """Does the jobs that wait for the host's model, namespace by namespace, in the background."""
 
     def __init__(
         self,

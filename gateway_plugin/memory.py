@@ -329,7 +329,6 @@ class _Connection:
         return self._sender
 
     async def aclose(self) -> None:
-        """End the delivery of captured turns, close the client and release the local relayer."""
         guard, self._guard, self.client, self._sender = self._guard, None, None, None
         if guard is not None:
             await guard.aclose()
@@ -661,10 +660,6 @@ class AsyncMemory:
         user, how to answer, and who the user is. It frames them as untrusted history. Threshold, number and length are those of
         the settings ``recall``.
 
-        Args:
-            message: the message of the user that the turn answers.
-            user: see the class.
-
         Example:
             system_prompt = f"You are a helpful assistant. {await memory.recall(message)}"
 
@@ -709,24 +704,13 @@ class AsyncMemory:
     ) -> AsyncGenerator[StoredMemory, None]:
         """Iterate over the memories, newest first. Pages are requested as the iteration proceeds.
 
-        Args:
-            where: a filter as in `search`.
-            user: see the class.
-
         Raises:
             InvalidInput: the filter is invalid.
         """
         _checked(schemas.ListRequest, {}, where=where)
-        client, whose, cursor = await self._client(), self._whose(user), None
-        while True:
-            page = await client.list_memories(
-                whose, limit=_PAGE, cursor=cursor, where=where, deadline=self._timeout
-            )
-            for memory in page.memories:
-                yield _stored(memory)
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        client, whose = await self._client(), self._whose(user)
+        async for memory in client.all_memories(whose, where=where, deadline=self._timeout):
+            yield _stored(memory)
 
     async def update(
         self,
@@ -767,10 +751,6 @@ class AsyncMemory:
     async def delete_all(self, *, where: Mapping[str, Any] | None = None, user: str | None = None) -> int:
         """Hide all memories of a user from every search, and return their number.
 
-        Args:
-            where: a filter as in `search`; None for all memories.
-            user: see the class.
-
         Raises:
             InvalidInput: the filter is invalid.
         """
@@ -796,10 +776,6 @@ class AsyncMemory:
         """Delete a memory permanently, with its versions and everything derived from it.
 
         `delete` only hides a memory.
-
-        Args:
-            memory_id: the memory's id.
-            user: see the class.
 
         Returns:
             The state of the deletion. The memory is no longer recalled; its stored copies are deleted later.
@@ -876,12 +852,7 @@ class AsyncMemory:
         return AskAnswer(answer.status, answer.answer, tuple(map(_hit, answer.citations)))
 
     async def profile(self, *, max_tokens: int = 1000, user: str | None = None) -> MemoryProfile:
-        """Return what is known of a user as one document.
-
-        Args:
-            max_tokens: the maximum length of the document.
-            user: see the class.
-        """
+        """Return what is known of a user as one document."""
         answer = await (await self._client()).profile(
             self._whose(user), max_tokens=max_tokens, deadline=self._timeout
         )
@@ -1000,7 +971,6 @@ class _ForkableLoop(LoopThread):
 
     @property
     def is_of_this_process(self) -> bool:
-        """Return whether the loop was started after the last fork."""
         return os.getpid() == self._process
 
     def call(self, work: Coroutine[Any, Any, _R]) -> _R:
@@ -1075,27 +1045,14 @@ _PLACE: Final = re.compile(r"(.+): (?=(?:must|is|has) )", re.DOTALL)
 
 
 def _text(field: str, value: object) -> str:
-    """Return an argument that must be a text.
-
-    Raises:
-        InvalidInput: it is something else.
-    """
+    """Return an argument that must be a text. Raises `InvalidInput` if it is something else."""
     if not isinstance(value, str):
         raise InvalidInput(field, "must be a text")
     return value
 
 
 def _checked(schema: type[_RequestT], renamed: Mapping[str, str], /, **values: Any) -> _RequestT:
-    """Return a request.
-
-    Args:
-        schema: the type of the request.
-        renamed: the names that the caller knows for fields of the request, and under "" a prefix of all fields.
-        values: the fields.
-
-    Raises:
-        InvalidInput: a field is invalid; the first one is named.
-    """
+    """Return a request. Raises `InvalidInput`, which names the first invalid field."""
     try:
         return schema(**values)
     except ValidationError as error:

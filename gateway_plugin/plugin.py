@@ -34,11 +34,7 @@ from gateway_plugin.files.indexed import IndexedFile, Indexes, IndexRoot
 from gateway_plugin.files.living import LivingFiles, Look
 from gateway_plugin.files.promotions import Promotions
 from gateway_plugin.host_model import HostModel, ModelWork, lend
-from gateway_plugin.keys.identity import (
-    Identity,
-    KeyHolder,
-    parse_session_key,
-)
+from gateway_plugin.keys.identity import Identity, KeyHolder, parse_session_key
 from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.recall.consolidation import Consolidator, RecallCounts, last_report
@@ -47,14 +43,7 @@ from gateway_plugin.recall.sharing import Shares
 from gateway_plugin.sessions.book import LastTurn, SessionBook, Watchdog
 from gateway_plugin.sessions.intents import Intents
 from gateway_plugin.settings.model import PluginSettings
-from gateway_plugin.setup import (
-    active_traces,
-    connect,
-    holder_for,
-    open_outbox,
-    settings_from,
-    shares_path,
-)
+from gateway_plugin.setup import active_traces, connect, holder_for, open_outbox, settings_from, shares_path
 from gateway_plugin.tools.arguments import ToolError
 from gateway_plugin.tools.intents import due_reminders, run_intent
 from gateway_plugin.tools.toolbox import READING, ToolAnswer, Toolbox, failure
@@ -236,10 +225,6 @@ class AsyncMemoryPlugin:
 
         No request is sent for a session that may not recall. It never raises.
 
-        Args:
-            session_key: as in `before_turn`.
-            host: as in `before_turn`.
-
         Returns:
             A status like that of an `Injection`: ``ok``, ``skipped:<gate>``, ``unavailable``, ...
         """
@@ -324,9 +309,6 @@ class AsyncMemoryPlugin:
 
     async def flush(self, seconds: float = CLOSING_SECONDS) -> bool:
         """Deliver the captured turns that are waiting in the outbox. Nothing is dropped if that fails.
-
-        Args:
-            seconds: maximum duration.
 
         Returns:
             True if everything was delivered; False if the time ran out, the relayer did not take a turn, or the outbox
@@ -447,15 +429,7 @@ class AsyncMemoryPlugin:
     async def replaced_lately(
         self, session_key: str | None = None, *, host: HostTurn = NO_HOST
     ) -> tuple[ReplacedView, ...]:
-        """Return the statements that captures replaced lately in the namespace of a session, newest first.
-
-        Args:
-            session_key: as in `before_turn`.
-            host: as in `before_turn`.
-
-        Raises:
-            GatewayError: the relayer could not be asked.
-        """
+        """Return the statements of a session's namespace that captures replaced lately, newest first. Raises `GatewayError`."""
         turn = self._book.ungated_turn(parse_session_key(session_key or ""), host)
         request = ConsolidationRequest(limit=1)
         return (await self._client.proposals(turn.identity, request)).replaced
@@ -526,11 +500,6 @@ class AsyncMemoryPlugin:
     def set_session(self, session_key: str | None, *, enabled: bool, host: HostTurn = NO_HOST) -> None:
         """Turn memory off or on for one chat session. The switch is stored and outlives the process.
 
-        Args:
-            session_key: as in `before_turn`.
-            enabled: whether memory is on.
-            host: as in `before_turn`.
-
         Raises:
             IdentityError: the agent or namespace of the session cannot be determined.
             OutboxUnavailable: the switch cannot be stored.
@@ -558,15 +527,9 @@ class AsyncMemoryPlugin:
         return self._book.switches.is_on(self._book.identity(ref, host).ref, ref.key)
 
     def erase_waiting(self, matches: Callable[[OutboxItem], bool]) -> int:
-        """Delete captured turns from the outbox: those that were not delivered yet, and those that the relayer refused.
+        """Delete captured turns from the outbox, those that wait and those that the relayer refused, and return their number.
 
         Turns that were delivered are not affected: the relayer keeps them.
-
-        Args:
-            matches: returns whether to delete an item.
-
-        Returns:
-            The number of deleted items.
 
         Raises:
             OutboxUnavailable: the outbox's file cannot be changed.
@@ -593,11 +556,7 @@ class AsyncMemoryPlugin:
     def own_key(self, label: str) -> bytes | None:
         """Derive a key from this gateway's secret, with which a host's adapter can seal its own data.
 
-        Args:
-            label: the purpose; each label gives another key, which is the same after every start.
-
-        Returns:
-            The key; None while memory is switched off.
+        Each label gives another key, which is the same after every start; None while memory is switched off.
         """
         holder = self._book.holder
         return None if holder is None else derive(holder.local_key, label)
@@ -687,14 +646,7 @@ class AsyncMemoryPlugin:
             return (), str(error)
 
 
-__all__ = [
-    "AsyncMemoryPlugin",
-    "CaptureReport",
-    "HostTurn",
-    "Injection",
-    "MemoryPlugin",
-    "PluginStatus",
-]
+__all__ = ["AsyncMemoryPlugin", "CaptureReport", "HostTurn", "Injection", "MemoryPlugin", "PluginStatus"]
 
 
 def _recall_failed(plugin: AsyncMemoryPlugin, error: LoopClosed) -> Injection:

@@ -97,12 +97,6 @@ def open_outbox(
 
     It is in memory if ``capture.durable`` is false, if memory is switched off (``holder`` is None), or if the user has no
     home directory; otherwise it is a sealed file.
-
-    Args:
-        settings: the gateway's settings.
-        environ: the environment variables, which name the state directory.
-        holder: the keys that seal the file; None if memory is switched off.
-        origin: scheme and authority of the relayer's URL.
     """
     if holder is None or not settings.capture.durable:
         return Outbox.in_memory()
@@ -126,11 +120,6 @@ def active_traces(
     settings: PluginSettings, environ: Mapping[str, str], root: Path | None = None
 ) -> ActiveTraces | None:
     """Return the writer of active mode's trace files; None unless ``active.persist_transcripts`` is on.
-
-    Args:
-        settings: those of the plugin.
-        environ: the environment.
-        root: the host's state directory; None for the plugin's own.
 
     Raises:
         IdentityError: traces are requested, and the user has no home directory.

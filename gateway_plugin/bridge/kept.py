@@ -50,11 +50,7 @@ class KeptRequests:
         return base64url.encode(self._public)
 
     def open(self, sealed: bytes) -> bytes:
-        """Open a sealed request.
-
-        Raises:
-            BridgeError: it was sealed for another secret, or it is damaged.
-        """
+        """Open a sealed request. Raises `BridgeError`: it was sealed for another secret, or it is damaged."""
         magic, sender, rest = sealed[:4], sealed[4 : 4 + _KEY], sealed[4 + _KEY :]
         try:
             shared = self._private.exchange(X25519PublicKey.from_public_bytes(sender))

@@ -40,7 +40,6 @@ class BridgeError(Exception):
     """Raised when a request is answered with an error; the message contains no secrets.
 
     Attributes:
-        code: one of this module's codes.
         call: the id of the request, as far as it could be read.
     """
 
@@ -56,7 +55,6 @@ class Call:
 
     Attributes:
         id: the id that the response must carry; None for a notification.
-        method: the name of the method.
         params: the parameters, which may contain texts of a conversation.
         deadline: how long the caller waits, in seconds; None if it did not say.
     """
@@ -77,15 +75,19 @@ class HostReply:
 
 
 def parse_message(line: bytes) -> Call | HostReply:
-    """Parse one line: a request of the host, or its response to a request of the bridge.
-
-    Raises:
-        BridgeError: the line is neither.
-    """
+    """Parse a line: a request of the host or its response to one of the bridge. Raises `BridgeError` if it is neither."""
     message = _message(line)
     name = message.get("id")
     if "method" in message or not isinstance(name, str):
-        return _call(message)
+        call = message.get("id")
+        if isinstance(call, bool) or not isinstance(call, int | str | None):
+            raise BridgeError(INVALID_REQUEST, "id is a number or text")
+        method, params = message.get("method"), message.get("params", {})
+        if message.get("jsonrpc") != "2.0" or not isinstance(method, str):
+            raise BridgeError(INVALID_REQUEST, 'a request has jsonrpc "2.0" and a method', call=call)
+        if not isinstance(params, dict):
+            raise BridgeError(INVALID_PARAMS, "params is an object", call=call)
+        return Call(call, method, params, _deadline(params.get("deadlineMs"), call))
     result, error = message.get("result"), message.get("error")
     if isinstance(result, dict):
         return HostReply(name, result)
@@ -104,23 +106,8 @@ def _message(line: bytes) -> dict[str, Any]:
     return message
 
 
-def _call(message: Mapping[str, Any]) -> Call:
-    call = message.get("id")
-    if isinstance(call, bool) or not isinstance(call, int | str | None):
-        raise BridgeError(INVALID_REQUEST, "id is a number or text")
-    method, params = message.get("method"), message.get("params", {})
-    if message.get("jsonrpc") != "2.0" or not isinstance(method, str):
-        raise BridgeError(INVALID_REQUEST, 'a request has jsonrpc "2.0" and a method', call=call)
-    if not isinstance(params, dict):
-        raise BridgeError(INVALID_PARAMS, "params is an object", call=call)
-    return Call(call, method, params, _deadline(params.get("deadlineMs"), call))
-
-
 def agreed_version(offered: object) -> int:
     """Return the protocol version that both sides support.
-
-    Args:
-        offered: the version, or a list of the versions, that the host sent.
 
     Raises:
         BridgeError: there is no common version; the message says to install both sides in the same version.

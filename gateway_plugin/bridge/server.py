@@ -63,9 +63,6 @@ class Host(Protocol):
     async def initialize(self, params: Mapping[str, Any]) -> Mapping[str, object]:
         """Apply the host's configuration. May be called again, which replaces the configuration.
 
-        Args:
-            params: the parameters of the host's request ``initialize``, such as ``config``.
-
         Returns:
             Fields of the result for the host, as JSON values; the server adds ``protocol``.
 
@@ -91,9 +88,7 @@ class BridgeServer:
     """Serves one host over one pair of streams.
 
     Args:
-        host: the host's adapter.
         read: reads up to a number of bytes; returns b"" at the end.
-        write: writes all bytes that it is passed.
     """
 
     def __init__(self, host: Host, read: Read, write: Write) -> None:

@@ -74,19 +74,7 @@ def signed_headers(
     nonce: bytes | None = None,
     route: str = "",
 ) -> dict[str, str]:
-    """Return the headers that authenticate a request.
-
-    Args:
-        identity: the agent that signs.
-        endpoint: the relayer; the signature is valid for it only.
-        method: the HTTP method in upper case.
-        target: path and query exactly as they are sent.
-        body: the body exactly as it is sent; empty if there is none.
-        memory_key: the ``memory-key`` header; empty if the route needs none.
-        now: seconds since the epoch by the relayer's clock, as far as it is known.
-        nonce: 16 random bytes that no other request uses; None generates them.
-        route: the ``memory-route`` header, if it is known already; "" computes it.
-    """
+    """Return the headers that authenticate a request. ``now`` is in seconds since the epoch by the relayer's clock."""
     digest = hashlib.sha256(body).digest()
     certificate = identity.certificate_header(now)
     signature = signing.sign(
@@ -111,12 +99,7 @@ def signed_headers(
 
 
 class Transport:
-    """A pool of HTTP connections to one relayer. It belongs to the event loop that sends the first request.
-
-    Args:
-        endpoint: the address of the relayer.
-        http: the HTTP session to use, which `aclose` does not close; None creates one.
-    """
+    """A pool of HTTP connections to one relayer. It belongs to the event loop that sends the first request."""
 
     def __init__(self, endpoint: RelayerAddress, http: aiohttp.ClientSession | None = None) -> None:
         self.endpoint = endpoint
@@ -129,12 +112,7 @@ class Transport:
     ) -> HttpAnswer:
         """Send one request and read the whole response.
 
-        Args:
-            method: the HTTP method in upper case.
-            target: path and query, already percent-encoded; sent unchanged, because it was signed.
-            body: JSON, or empty; ``headers`` may contain another content type.
-            headers: additional headers.
-            patience: timeout in seconds for connecting and for each read; the caller limits the total time.
+        ``patience`` limits, in seconds, connecting and each read; the caller limits the total time.
 
         Raises:
             RelayerUntrusted: the TLS certificate is not trusted.
@@ -246,7 +224,6 @@ def _authorities() -> ssl.SSLContext:
 
 
 def _is_untrusted(error: BaseException | None) -> bool:
-    """Return whether a connection failed because a certificate is not trusted."""
     while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -265,10 +242,8 @@ class ProvenRefusal:
     """An error response that is proven to come from the relayer.
 
     Attributes:
-        status: the HTTP status.
         code: the stable code of the problem; ``http_NNN`` if this version does not know the format of the response.
         detail: the relayer's message, cut to 500 characters.
-        request_id: the id of the request, for the relayer's operator.
         retry_after: seconds that the relayer asks to wait; 0 if it does not say.
         server_time: the relayer's clock in seconds since the epoch; None if it does not say.
         generation: the generation of the secret that opens the namespace; None if it does not say.
@@ -294,12 +269,7 @@ class ProvenRefusal:
         except ValidationError:
             detail = "the relayer sent an error in an unknown format: update this plugin"
             return cls(
-                answer.status,
-                f"http_{answer.status}",
-                detail,
-                request_id,
-                header,
-                accepted=answer.accepted,
+                answer.status, f"http_{answer.status}", detail, request_id, header, accepted=answer.accepted
             )
         server_time = problem.server_time
         if server_time is not None and abs(server_time) >= _MS_FROM:
@@ -364,9 +334,6 @@ class RelayerBreaker:
     If the relayer does not answer, or is not the trusted one, that counts as a failure of the relayer. A timeout or an
     error response counts as a failure of the call's namespace; for each such namespace, it also counts once as a failure
     of the relayer, until any call succeeds. So three slow namespaces are treated as a slow relayer.
-
-    Args:
-        clock: the source of the current time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -385,9 +352,6 @@ class RelayerBreaker:
 
     def check(self, namespace: str = "") -> None:
         """Raise an error if a call must be held back. After a pause, one call is let through as a trial.
-
-        Args:
-            namespace: the namespace of the call; empty if it is not about a namespace.
 
         Raises:
             RelayerUnreachable: the call is held back.
@@ -434,10 +398,7 @@ class RelayerBreaker:
 
     def _new(self) -> Breaker:
         return Breaker(
-            self._clock.monotonic,
-            limit=_FAILURES_IN_A_ROW,
-            first=_BREAKER_SECONDS,
-            longest=_BREAKER_SECONDS,
+            self._clock.monotonic, limit=_FAILURES_IN_A_ROW, first=_BREAKER_SECONDS, longest=_BREAKER_SECONDS
         )
 
 
@@ -451,10 +412,6 @@ _GOES_ON: Final = "Turns continue without memory; captured turns wait on this ma
 
 class Outages:
     """Reports outages: prints one message when memory stops working, and one when it works again.
-
-    Args:
-        origin: scheme and authority of the relayer's URL.
-        notify: called with messages for a person.
 
     Attributes:
         lasting: the outcome of the failing calls during an outage, see `GatewayError`; "" while there is none.
@@ -512,13 +469,10 @@ class ApiCall:
     """A request before it is signed.
 
     Attributes:
-        name: the name of the call in error messages.
-        method: the HTTP method in upper case.
         target: path and query, percent-encoded.
         identity: the agent that signs; None for public routes.
         body: the JSON body; empty if there is none.
         keyed: whether the request carries a sealed key, because it is about a namespace.
-        attempts: maximum number of attempts.
         margin: share of the remaining time, 0..1, by which the relayer's deadline is before the end of the call. Writes
             always have a margin of at least 0.05.
         writes: whether the call may change what the namespace returns.
@@ -566,10 +520,7 @@ class RelayerCaller:
     """Makes calls to one relayer for any number of agents.
 
     Args:
-        url: the URL of the relayer, without a path, see `Endpoint`.
-        trust: the pinned identities of relayers.
         relayer_identity: the identity that the relayer must have, 32 bytes; None uses the pinned one.
-        clock: the source of the current time.
         http: the HTTP session to use; the caller closes it. None creates one.
 
     Raises:
@@ -764,7 +715,6 @@ class RelayerCaller:
         return error
 
     async def _signed(self, call: ApiCall, limit: _Deadline) -> _Signed:
-        """Sign a call for one attempt, with the keys that it needs and the relayer's deadline."""
         signed = _Signed({}, call.body, None)
         if call.identity is not None:
             limit.step = "keys"
@@ -830,7 +780,6 @@ class RelayerCaller:
         return True
 
     async def _sealed_for(self, identity: Identity, generation: int) -> str:
-        """Return a sealed key with the secret of a generation."""
         now = self._now()
         fleet_key = await self._fleet.current(now)
         return self._sealed.header(replace(identity, generation=generation), fleet_key, now)

@@ -58,11 +58,7 @@ class LocalRelayerFailed(GatewayError):
 
 
 def folder_of(environ: Mapping[str, str]) -> Path:
-    """Return the directory in which the local relayer stores its data, log and state.
-
-    Raises:
-        IdentityError: the user has no home directory.
-    """
+    """Return the directory of the local relayer's data, log and state. Raises `IdentityError` if the user has no home."""
     return state_directory(environ) / "relayer"
 
 
@@ -113,9 +109,6 @@ class LocalRelayer:
 
     async def ensure(self, seconds: float = START_SECONDS) -> str:
         """Claim the relayer, start it if necessary, and return its URL when it answers.
-
-        Args:
-            seconds: how long to wait for a relayer that is started.
 
         Raises:
             LocalRelayerFailed: no relayer could be started, or it did not answer in time.
@@ -227,12 +220,7 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 class _Keeper:
-    """Runs the relayer while any gateway holds the lock `users`, and restarts it after increasing pauses when it dies.
-
-    Args:
-        folder: the relayer's directory, see `folder_of`.
-        idle_seconds: seconds for which an unused relayer keeps running.
-    """
+    """Runs the relayer while any gateway holds the lock `users`, and restarts it after increasing pauses when it dies."""
 
     def __init__(self, folder: Path, idle_seconds: float) -> None:
         self._folder = folder

@@ -121,10 +121,6 @@ class OnThread(Generic[_T]):
     """Base of synchronous wrappers: an asynchronous object whose methods run on a `LoopThread`.
 
     Subclasses define their methods with `waited` and `on_loop`.
-
-    Args:
-        inner: the asynchronous object.
-        loop: the loop, or the name of the thread of a new one.
     """
 
     def __init__(self, inner: _T, loop: str | LoopThread) -> None:
@@ -170,9 +166,7 @@ def waited(
 ) -> Callable[Concatenate[OnThread[_T], _P], _R]:
     """Return a synchronous version of an asynchronous method, with the same arguments, errors and docstring.
 
-    Args:
-        method: the asynchronous method.
-        closed: returns the result of a call on a closed object; None raises `LoopClosed`.
+    If the object is closed, ``closed`` returns the result; without it, `LoopClosed` is raised.
     """
 
     @functools.wraps(method)

@@ -36,7 +36,6 @@ class RelayerAddress:
 
     Attributes:
         scheme: ``http``, on loopback only, or ``https``.
-        authority: host and port in normal form.
         loopback: whether the address never leaves this machine.
     """
 
@@ -110,11 +109,7 @@ class TrustStore:
         self._path = path
 
     def pinned(self, origin: str) -> bytes | None:
-        """Return the identity that is pinned for an origin; None if there is none.
-
-        Raises:
-            RelayerUntrusted: the file cannot be read, or is damaged.
-        """
+        """Return the identity pinned for an origin, or None. Raises `RelayerUntrusted` if the file is damaged."""
         text = self._read().relayers.get(origin)
         try:
             return None if text is None else bytes.fromhex(text)
@@ -182,11 +177,7 @@ def parse_fleet_list(answer: KeysResponse, now: int) -> FleetList:
 class TrustedFleetKeys:
     """The fleet keys of one trusted relayer, fetched again after an hour.
 
-    Args:
-        origin: scheme and authority of the relayer's URL.
-        store: the pinned identities.
-        fetch: requests the list of keys from the relayer.
-        identity: the identity that the relayer must have; None uses the pinned one.
+    ``identity`` is the one that the relayer must have; None uses the pinned one.
     """
 
     def __init__(
@@ -208,8 +199,7 @@ class TrustedFleetKeys:
     async def current(self, now: int) -> FleetKey:
         """Return the newest usable fleet key.
 
-        Args:
-            now: seconds since the epoch.
+        ``now`` is in seconds since the epoch.
 
         Raises:
             RelayerUntrusted: the relayer is not the one that was pinned, or offers no usable key.
@@ -313,11 +303,7 @@ class SealedKeyCache:
         return self.keys(identity, fleet_key, now).header
 
     def keys(self, identity: Identity, fleet_key: FleetKey, now: int) -> CallKeys:
-        """Return keys whose sealed key is valid for another 2 to 10 minutes.
-
-        Raises:
-            RelayerUntrusted: the fleet key is not a usable public key.
-        """
+        """Return keys whose sealed key is valid for another 2 to 10 minutes. Raises `RelayerUntrusted` if the fleet key is none."""
         place = (
             identity.account,
             identity.agent,

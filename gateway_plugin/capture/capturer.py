@@ -85,12 +85,7 @@ class TurnCursor:
         return 0
 
     def advanced(self, prints: Sequence[bytes], turn: bytes | None = None) -> TurnCursor:
-        """Return the cursor after a turn.
-
-        Args:
-            prints: the fingerprints of the turn's new messages.
-            turn: the fingerprint of the host's id of the turn; None if the host gave none.
-        """
+        """Return the cursor after a turn."""
         handed = self.handed if turn is None else (*self.handed, turn)[-_MAX_HANDED:]
         return TurnCursor(self.turns + 1, (*self.seen, *prints)[-MAX_REMEMBERED:], handed)
 
@@ -101,11 +96,7 @@ class TurnCursor:
 
     @classmethod
     def decode(cls, text: str) -> TurnCursor:
-        """Return the cursor that `encode` encoded.
-
-        Raises:
-            Malformed: the text is not an encoded cursor.
-        """
+        """Return the cursor that `encode` encoded. Raises `Malformed`: the text is not an encoded cursor."""
         reader = Reader(base64url.decode(text))
         turns, seen = reader.integer(), reader.bytes()
         handed = b"" if reader.done else reader.bytes()
@@ -158,14 +149,8 @@ def capture_turn(
 ) -> Captured:
     """Select and clean the new messages of a turn.
 
-    Args:
-        messages: the host's history, a window of it, or the last turn.
-        turn: the turn, with its identity, session and audience.
-        cursor: the session's cursor before this turn.
-        echoes: the filter that removes text that was injected into the session.
-        settings: the bounds of the filters.
-        now_ms: the time for messages without a time of their own, in ms since the epoch.
-        room: returns how many more messages of a speaker may be captured; None if only one person writes.
+    ``now_ms`` is the time of messages without one. ``room`` returns how many more messages of a speaker may be captured; it
+    is None if only one person writes.
     """
     session = turn.session.key
     key = derive(turn.identity.namespace_secret, "capture")
@@ -338,16 +323,6 @@ class Capturer:
     """Captures turns for all sessions of one plugin: gates, filters and the outbox, with every error as a status.
 
     Captures run one at a time: two captures of one session must not both take the same message for new.
-
-    Args:
-        outbox: stores the captured turns and the cursors of the sessions.
-        settings: the capture settings.
-        clock: the source of the current time.
-        sender: woken when an item was queued.
-        client: told which namespace is about to be written to, so that it drops cached responses.
-        book: creates the turns, and holds the state of sessions, with their filters of injected text.
-        watchdog: counts the turns that the host delivered for capture.
-        notify_once: called with a message if a person has to fix something.
     """
 
     def __init__(
@@ -379,12 +354,6 @@ class Capturer:
         """Capture the new messages of a turn. Errors are returned as a status and never raised.
 
         If the outbox is full or cannot be written, the cursor does not move, so the next turn tries again.
-
-        Args:
-            messages: the messages that the host delivered.
-            key: the host's session key; None outside of a chat session.
-            host: the host's other information about the turn.
-            success: whether the run succeeded.
         """
         try:
             return await self._gated(messages, key, host, success=success)

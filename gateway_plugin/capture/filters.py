@@ -145,10 +145,7 @@ _BESIDE_HOST_LINES: Final = re.compile(
 def judge(text: str, *, origin: Role, settings: CaptureSettings) -> MessageJudgement:
     """Clean one message and decide whether it is captured.
 
-    Args:
-        text: the message as the host delivered it.
-        origin: its author.
-        settings: the length bounds. A user's message with a trigger has a smaller lower bound, unless it is a question.
+    A user's message with a trigger may be shorter than others, unless it is a question.
     """
     return judge_cleaned(strip(text[: looked_at(settings)]), origin=origin, settings=settings)
 
@@ -235,21 +232,16 @@ def strip_host_log(text: str) -> str:
 def _shape(cleaned: str, line: str) -> DropReason | None:
     if not line:
         return DropReason.EMPTY
+    emoji = len(_EMOJI.findall(cleaned))
     shapes = (
         (DropReason.COMMAND, is_slash_command(line)),
         (DropReason.CONTROL, is_control_text(line)),
         (DropReason.FILLER, _is_filler(line)),
         (DropReason.MARKUP, _is_markup(cleaned)),
-        (DropReason.EMOJI, _is_emoji(cleaned, line)),
+        (DropReason.EMOJI, emoji > _MAX_EMOJI and sum(map(str.isalnum, line)) < 4 * emoji),
         (DropReason.TRANSCRIPT, _is_transcript(cleaned)),
     )
     return next((reason for reason, found in shapes if found), None)
-
-
-def _is_emoji(cleaned: str, line: str) -> bool:
-    """Return whether a message has more than three emoji and little other text."""
-    count = len(_EMOJI.findall(cleaned))
-    return count > _MAX_EMOJI and sum(map(str.isalnum, line)) < 4 * count
 
 
 def _is_filler(line: str) -> bool:
@@ -259,11 +251,7 @@ def _is_filler(line: str) -> bool:
     words = "".join(
         c if c.isalnum() or c == "'" or unicodedata.category(c)[0] == "M" else " " for c in folded(line)
     ).split()
-    return not words or _all_filler(words)
-
-
-def _all_filler(words: list[str]) -> bool:
-    """Return whether words can be split into a sequence of filler phrases."""
+    # The numbers of first words that are a sequence of filler phrases.
     reachable = {0}
     for start in range(len(words)):
         if start in reachable:

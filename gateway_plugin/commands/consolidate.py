@@ -76,11 +76,6 @@ def consolidate(
         )
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command()(consolidate)
-
-
 async def _run(
     client: RelayerClient, identity: Identity, ids: Sequence[str], *, apply: bool
 ) -> tuple[Difference, tuple[TakenView, ...]]:
@@ -90,7 +85,6 @@ async def _run(
 
 
 def _show_last(run: Run) -> None:
-    """Print the result of the last scheduled run in an agent's namespace."""
     context = run.context
     with open_outbox(context) as kept:
         report = last_report(kept, context.identity.ref)

@@ -203,8 +203,7 @@ def _accept_rollback(run: Run) -> None:
         positions.persist()
     namespace = context.identity.namespace
     run.tell(
-        {"accepted": namespace},
-        f"accepted for {namespace}; a running gateway uses it after its next start",
+        {"accepted": namespace}, f"accepted for {namespace}; a running gateway uses it after its next start"
     )
 
 

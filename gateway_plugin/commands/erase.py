@@ -72,12 +72,6 @@ def erasure(
     _show(run, view)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command()(erase)
-    app.command()(erasure)
-
-
 def _as_a_person(context: CliContext) -> CliContext:
     holder = root_holder(context, "erasing", instead="memrelay-gateway forget ID")
     return replace(context, identity=holder.person(context.identity.agent, context.identity.namespace))

@@ -22,6 +22,7 @@ from gateway_plugin.commands.run import (
     Run,
     YesOption,
     command,
+    days_option,
     find_context,
     guarded,
     root_holder,
@@ -37,7 +38,7 @@ from gateway_plugin.keys.identity import DEFAULT_NAME, OWNER, Identity, RootHold
 from gateway_plugin.recall.sharing import Share, Shares
 from gateway_plugin.setup import shares_path
 from relayer.wire import codec as base64url
-from relayer.wire.command_line import FAILED, USAGE, complain, fail, span
+from relayer.wire.command_line import FAILED, USAGE, complain, fail
 from relayer.wire.errors import InvalidSecret, Malformed, NotAccepted
 from relayer.wire.memories import RotateKeysResponse
 from relayer.wire.sealed_keys import FleetList
@@ -79,14 +80,7 @@ def keys_export(
     run: Run,
     *,
     agent: Annotated[str, typer.Option("--agent", metavar="NAME", help="Whose keys.")],
-    days: Annotated[
-        float,
-        typer.Option(
-            parser=span("--days", "d", least=1, most=3650),
-            metavar="DAYS|12w",
-            help="Validity of the certificate.",
-        ),
-    ] = 90,
+    days: Annotated[float, days_option("Validity of the certificate.")] = 90,
 ) -> None:
     """Print one agent's secret and a certificate, for a host that should hold no more.
 
@@ -108,8 +102,7 @@ def keys_export(
 def keys_recovery(
     run: Run,
     verify: Annotated[
-        str | None,
-        typer.Option("--verify", metavar="FILE", help="Check this sheet; - reads standard input."),
+        str | None, typer.Option("--verify", metavar="FILE", help="Check this sheet; - reads standard input.")
     ] = None,
 ) -> None:
     """Print the root secret as a sheet for paper, or check one against this gateway's secret.
@@ -247,13 +240,6 @@ async def revoke(
 ) -> Revocations:
     """Add missing entries to the list of revocations, send the list, and return the list that is in force.
 
-    Args:
-        client: client of the relayer.
-        holder: the account's keys.
-        agent: the agent that the revocation is about.
-        agent_keys: public keys of agents to revoke.
-        serials: serials of certificates to revoke.
-
     Raises:
         GatewayError: as `fetch`; or the list would have more than a thousand entries.
     """
@@ -346,14 +332,7 @@ async def reseal(
 _SOON = "Replicas that had it in memory follow within 15 seconds."
 
 
-def add_to(keys: typer.Typer) -> None:
-    """Add the commands to ``memrelay-gateway keys``."""
-    keys.command("revoke")(keys_revoke)
-    keys.command("revoked")(keys_revoked)
-    keys.command("rotate")(keys_rotate)
-
-
-@command(agent=None)
+@command(keys, "revoke", agent=None)
 def keys_revoke(
     run: Run,
     *,
@@ -409,7 +388,7 @@ def keys_revoke(
     run.tell(document, f"taken back at {context.settings.url}: {what}\n{_SOON}\n{note}")
 
 
-@command(agent=None)
+@command(keys, "revoked", agent=None)
 def keys_revoked(run: Run) -> None:
     """List what was taken back at a relayer.
 
@@ -425,7 +404,7 @@ def keys_revoked(run: Run) -> None:
     run.say(f"{len(revoked.agent_keys) + len(revoked.serials)} taken back at {context.settings.url}")
 
 
-@command(agent=None)
+@command(keys, "rotate", agent=None)
 def keys_rotate(
     run: Run,
     *,

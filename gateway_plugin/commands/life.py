@@ -135,12 +135,6 @@ def delete(
     run.tell(answer, would if dry_run else done)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    for each in (edit, restore, delete):
-        app.command()(each)
-
-
 async def _in_rounds(client: RelayerClient, identity: Identity, request: DeleteRequest) -> DeleteResponse:
     """Repeat a request until nothing remains, or a round changes nothing; return the sum."""
     first = answer = await client.delete(identity, request)

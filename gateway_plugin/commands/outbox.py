@@ -56,7 +56,6 @@ def outbox_status(
 
 
 def _metrics(waiting: int, dead: int, oldest: int) -> str:
-    """Return the counts in Prometheus' text format."""
     rows = (
         ("outbox_waiting", "Captured turns that wait for the relayer.", waiting),
         ("outbox_oldest_seconds", "Age of the oldest captured turn that waits.", oldest),

@@ -92,11 +92,6 @@ def _show_standing(run: Run) -> None:
         complain("nothing is stored about this yet", "see: memrelay-gateway list")
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(profile)
-
-
 def _names(option: str, given: list[str], known: tuple[str, ...]) -> tuple[str, ...]:
     if not set(given) <= set(known):
         fail(USAGE, f"{option}: unknown value", ", ".join(known))

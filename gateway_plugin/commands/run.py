@@ -53,7 +53,7 @@ from gateway_plugin.settings.model import DEFAULT_URL, PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.turn.status import notify
 from relayer.wire import names
-from relayer.wire.command_line import FAILED, UNREACHABLE, USAGE, JsonOption, answer, fail
+from relayer.wire.command_line import FAILED, UNREACHABLE, USAGE, JsonOption, answer, fail, span
 from relayer.wire.errors import InvalidName
 from relayer.wire.fields import one_line
 from relayer.wire.schemas import Memory, NamespaceView, RecallHit
@@ -105,14 +105,7 @@ class Output:
         cited: Mapping[str, str] | None = None,
         whole: bool = False,
     ) -> None:
-        """Print memories, one per row; hits with their relevance, their date, and the file and line that they come from.
-
-        Args:
-            memories: the memories in display order.
-            now: seconds since the epoch.
-            cited: current places of memories of files, by id; for other memories the place at the time of storing is shown.
-            whole: whether to show long texts completely on a terminal.
-        """
+        """Print memories, one per row; hits with their relevance, their date, and the file and line that they come from."""
         moment = datetime.fromtimestamp(now, UTC).astimezone()
         hits = any(isinstance(memory, RecallHit) for memory in memories)
         rows = []
@@ -155,13 +148,7 @@ class Output:
         self._console.print(table)
 
     def nothing_found(self, namespace: str, considered: int, *, show_all: str = "") -> None:
-        """Report that there are no memories, or none that are relevant enough.
-
-        Args:
-            namespace: the searched namespace, shown because searching the wrong agent looks like having no memories.
-            considered: number of memories in the namespace.
-            show_all: the option that shows the nearest memories anyway.
-        """
+        """Report that there are no memories, or none that are relevant enough."""
         if not considered:
             self.say(
                 f"{namespace} has no memories. Another agent's: --agent NAME, see memrelay-gateway namespaces."
@@ -225,6 +212,11 @@ UrlOption = Annotated[
 ]
 
 
+def days_option(said: str) -> Any:
+    """Return the option ``--days``, for how long what a command signs is valid; ``said`` is its help."""
+    return typer.Option(parser=span("--days", "d", least=1, most=3650), metavar="DAYS|12w", help=said)
+
+
 @dataclass(frozen=True, slots=True)
 class CliContext:
     """Settings, keys, and the identity of the selected agent."""
@@ -271,12 +263,7 @@ def agent_identity(
 ) -> Identity:
     """Return the account, namespace and keys with which requests for an agent are signed.
 
-    Args:
-        settings: the gateway's settings, which name the default namespace and the profile.
-        holder: the available keys.
-        agent: the host's name of the agent; None for the host's default agent.
-        shown: whether ``agent`` may be in the form that commands print, see
-            `gateway_plugin.keys.identity.named`.
+    ``agent`` may be in the form that commands print if ``shown``, see `gateway_plugin.keys.identity.named`.
 
     Raises:
         IdentityError: the name is invalid, or the keys of this agent are not available; see `identify`.
@@ -293,13 +280,7 @@ def agent_identity(
 
 
 def root_holder(context: CliContext, doing: str, *, instead: str = "") -> RootHolder:
-    """Return the keys of the whole account; exit with an error if only one agent's keys are available.
-
-    Args:
-        context: context of the command.
-        doing: what needs the keys, as the start of the error message.
-        instead: a command for which one agent's keys suffice.
-    """
+    """Return the keys of the whole account; exit with an error if only one agent's keys are available."""
     holder = context.holder
     if not isinstance(holder, RootHolder):
         fix = "run it on the host that keeps the root secret, in MEMRELAY_SECRET or a file"
@@ -323,14 +304,6 @@ def open_outbox(context: CliContext) -> Iterator[Outbox]:
         outbox.close()
 
 
-def ask(url: str | None, agent: str | None, work: Callable[[RelayerClient, Identity], Awaitable[_T]]) -> _T:
-    """Run ``work`` with a client of the relayer and an agent's identity."""
-    context = find_context(url, agent)
-    return with_client(
-        context.settings, lambda client: work(client, context.identity), whose=context.identity.namespace
-    )
-
-
 def with_client(
     settings: PluginSettings, work: Callable[[RelayerClient], Awaitable[_T]], *, whose: str = ""
 ) -> _T:
@@ -339,12 +312,7 @@ def with_client(
 
 
 class Run(Output):
-    """One run of a command: its output, and the agent and the relayer that its options name.
-
-    Attributes:
-        agent: the value of ``--agent``; None if it was not given.
-        url: the value of ``--url``; None if it was not given.
-    """
+    """One run of a command: its output, and the agent and the relayer that its options name."""
 
     def __init__(self, *, agent: str | None = None, url: str | None = None, as_json: bool = False) -> None:
         super().__init__(as_json=as_json)
@@ -417,9 +385,7 @@ async def used(settings: PluginSettings, work: Callable[[RelayerClient], Awaitab
 def guarded(work: Callable[[], _T], *, whose: str = "") -> _T:
     """Call ``work`` and return its result; end the command if it fails with an expected error.
 
-    Args:
-        work: the function to call.
-        whose: the namespace that the error names if the relayer does not know the memory's id; "" if none.
+    ``whose`` is the namespace that the error names if the relayer does not know the memory's id.
 
     Raises:
         typer.Exit: on a `GatewayError`, after its message and a fix were printed; the exit code is its kind.
@@ -430,15 +396,48 @@ def guarded(work: Callable[[], _T], *, whose: str = "") -> _T:
         _end(error, whose)
 
 
+# Exit code, code for programs, and fix.
+_ENDS: Final = {
+    RelayerUnreachable: (
+        UNREACHABLE,
+        "",
+        "start one with: memrelay serve      or set another URL: --url URL, MEMRELAY_URL",
+    ),
+    DeadlineExceeded: (
+        UNREACHABLE,
+        "deadline_exceeded",
+        "the relayer did not answer in time: check its log, then try again",
+    ),
+    RelayerUntrusted: (
+        FAILED,
+        "untrusted",
+        "its answer was discarded; check what runs at this address with: memrelay-gateway doctor",
+    ),
+    SettingsError: (USAGE, "settings", ""),
+    IdentityError: (USAGE, "identity", ""),
+}
+_REFUSED: Final = {
+    "unauthorized": "check that the relayer serves this account, that both clocks are right, and that this agent's keys are not revoked (memrelay-gateway keys revoked)",
+    "account_revoked": "ask the operator of the relayer to lift it: memrelay account revoke ID --undo",
+    "wrong_namespace_key": "the namespace was created with a different secret than the one of this gateway",
+    "not_found": "list the ids with: memrelay-gateway list",
+    "stale_head": "list its versions with: memrelay-gateway show ID",
+}
+
+
 def _end(error: GatewayError, whose: str = "") -> NoReturn:
-    if isinstance(error, RelayerRefused) and error.code == "not_found" and whose:
-        fail(
-            FAILED,
-            f"{whose} has no memory with this id",
-            "list the ids with: memrelay-gateway list; for another agent use --agent NAME",
-            kind=error.code,
-        )
-    fail(_exit_code(error), str(error), _fix(error), kind=_kind(error))
+    if isinstance(error, RelayerRefused):
+        if error.code == "not_found" and whose:
+            fail(
+                FAILED,
+                f"{whose} has no memory with this id",
+                "list the ids with: memrelay-gateway list; for another agent use --agent NAME",
+                kind=error.code,
+            )
+        fail(FAILED, str(error), _REFUSED.get(error.code, ""), kind=error.code)
+    ends = (end for each, end in _ENDS.items() if isinstance(error, each))
+    code, kind, fix = next(ends, (FAILED, "", ""))
+    fail(code, str(error), fix, kind=kind)
 
 
 def text_or_file(given: str) -> str:
@@ -510,40 +509,3 @@ def built_or_exit(build: Callable[[], _T]) -> _T:
         first = error.errors(include_input=False, include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"] if not isinstance(part, int)) or "the request"
         fail(USAGE, f"{field}: {first['msg'].removeprefix('Value error, ')}", "")
-
-
-def _exit_code(error: GatewayError) -> int:
-    if isinstance(error, RelayerUnreachable | DeadlineExceeded):
-        return UNREACHABLE
-    return USAGE if isinstance(error, SettingsError | IdentityError) else FAILED
-
-
-def _kind(error: GatewayError) -> str:
-    """Return the error code for programs."""
-    if isinstance(error, RelayerRefused):
-        return error.code
-    kinds = {
-        RelayerUntrusted: "untrusted",
-        DeadlineExceeded: "deadline_exceeded",
-        SettingsError: "settings",
-        IdentityError: "identity",
-    }
-    return next((kind for each, kind in kinds.items() if isinstance(error, each)), "")
-
-
-def _fix(error: GatewayError) -> str:
-    if isinstance(error, RelayerUnreachable):
-        return "start one with: memrelay serve      or set another URL: --url URL, MEMRELAY_URL"
-    if isinstance(error, DeadlineExceeded):
-        return "the relayer did not answer in time: check its log, then try again"
-    if isinstance(error, RelayerUntrusted):
-        return "its answer was discarded; check what runs at this address with: memrelay-gateway doctor"
-    if isinstance(error, RelayerRefused):
-        return {
-            "unauthorized": "check that the relayer serves this account, that both clocks are right, and that this agent's keys are not revoked (memrelay-gateway keys revoked)",
-            "account_revoked": "ask the operator of the relayer to lift it: memrelay account revoke ID --undo",
-            "wrong_namespace_key": "the namespace was created with a different secret than the one of this gateway",
-            "not_found": "list the ids with: memrelay-gateway list",
-            "stale_head": "list its versions with: memrelay-gateway show ID",
-        }.get(error.code, "")
-    return ""

@@ -14,13 +14,21 @@ import typer
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.keys import reseal, revoke
-from gateway_plugin.commands.run import Run, command, guarded, root_holder, text_or_file, with_client
+from gateway_plugin.commands.run import (
+    Run,
+    command,
+    days_option,
+    guarded,
+    root_holder,
+    text_or_file,
+    with_client,
+)
 from gateway_plugin.errors import IdentityError, RelayerRefused
 from gateway_plugin.keys.identity import OWNER, Identity, RootHolder, invited, named, typed
 from gateway_plugin.keys.invitations import Invitation, day_of, parse_agent_key
 from gateway_plugin.recall.sharing import Grant, Share, Shares, shared_namespace
 from gateway_plugin.setup import shares_path
-from relayer.wire.command_line import FAILED, USAGE, fail, span
+from relayer.wire.command_line import FAILED, USAGE, fail
 from relayer.wire.errors import InvalidName
 
 _Namespace = Annotated[
@@ -50,14 +58,7 @@ def share(
     write: Annotated[
         bool, typer.Option("--write", help="Also allow its memory tools to store memories there.")
     ] = False,
-    days: Annotated[
-        float,
-        typer.Option(
-            parser=span("--days", "d", least=1, most=3650),
-            metavar="DAYS|12w",
-            help="Validity of an invitation (--with-key).",
-        ),
-    ] = 90,
+    days: Annotated[float, days_option("Validity of an invitation (--with-key).")] = 90,
 ) -> None:
     """Let an agent's recall find the memories of another namespace, too; without arguments, list what is shared.
 
@@ -163,13 +164,6 @@ def unshare(
         _not_shared(typed(wanted.namespace), typed(wanted.agent))
     said = f"{typed(wanted.agent)} reads {typed(wanted.namespace)} no more"
     run.tell({"ended": _row(wanted)}, said)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command()(share)
-    app.command()(accept)
-    app.command()(unshare)
 
 
 def _invite(run: Run, namespace: str, key: str, *, writes: bool, seconds: int) -> None:
@@ -303,11 +297,7 @@ def _namespace(namespace: str | None, reader: str | None) -> str:
 
 def _parsed(namespace: str | None, reader: str | None, *, writes: bool) -> Share:
     if namespace is None or reader is None:
-        fail(
-            USAGE,
-            "give both NAMESPACE and --with AGENT",
-            "memrelay-gateway share researcher --with coder",
-        )
+        fail(USAGE, "give both NAMESPACE and --with AGENT", "memrelay-gateway share researcher --with coder")
     wanted = _namespace(namespace, None)
     return Share(wanted, guarded(lambda: named(reader, shown=True)), writes)
 

@@ -56,11 +56,6 @@ def skills(
             )
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(skills)
-
-
 def _document(name: str, skill: Skill) -> dict[str, object]:
     memories = [{"id": one, "day": day, "text": text} for one, (day, text) in skill.lines.items()]
     return {"name": name, "about": skill.words, "times": skill.times, "memories": memories}

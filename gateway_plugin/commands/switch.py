@@ -54,12 +54,6 @@ def on(run: Run, *, session: SessionOption = None) -> None:
     _switch(run, session, enabled=True)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands ``off`` and ``on`` to the command line ``app``."""
-    app.command()(off)
-    app.command()(on)
-
-
 def gateway_toggles(context: CliContext, outbox: Outbox) -> Toggles:
     """Return the switches of this gateway, which its outbox stores."""
     return SessionBook(context.holder, context.settings, outbox).switches
@@ -80,7 +74,6 @@ def _switch(run: Run, session: str | None, *, enabled: bool) -> None:
 def _switched(
     outbox: Outbox, context: CliContext, session: str | None, agent: str | None, *, enabled: bool
 ) -> str:
-    """Switch memory, and return the message to print. Raises `GatewayError`."""
     word, whose = "on" if enabled else "off", context.identity
     book = SessionBook(context.holder, context.settings, outbox, agent=agent)
     toggles = book.switches

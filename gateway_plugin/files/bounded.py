@@ -18,6 +18,8 @@ from itertools import islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Final, Never
 
+from gateway_plugin.errors import GatewayError
+
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """The size limit of a file; a longer one is not read."""
 MAX_FILES: Final = 10_000
@@ -38,7 +40,6 @@ class NotRead(Exception):
     """Raised, or listed, for a file that is not read.
 
     Attributes:
-        path: the file's path.
         cause: the reason, as the continuation of a sentence after the path.
         missing: whether no file of that name exists.
     """
@@ -48,6 +49,10 @@ class NotRead(Exception):
         self.path = path
         self.cause = cause
         self.missing = missing
+
+
+class WorkspaceProblem(GatewayError):
+    """Raised when a file of a workspace cannot be read or written. The message names the file and the cause."""
 
 
 @dataclass(slots=True)
@@ -82,11 +87,7 @@ def files_below(
 ) -> FilesBelow:
     """Return the files below a folder; a folder that does not exist has none.
 
-    Args:
-        folder: the real path of the folder.
-        wanted: returns whether to list a file, given its path below the folder.
-        enter: returns whether to search a subfolder, given its path below the folder.
-        most: the maximum number of files.
+    ``folder`` is a real path; ``wanted`` and ``enter`` get paths below it.
     """
     walk = _Walk(folder, wanted, enter, most)
     try:
@@ -105,11 +106,8 @@ def read_below(
 ) -> bytes:
     """Return the content of a file.
 
-    Args:
-        folder: the real path of the folder.
-        name: the file's path below the folder.
-        most: the maximum number of bytes.
-        tail: return the last ``most`` bytes of a longer file; otherwise a longer file is refused.
+    ``folder`` is a real path, and ``name`` a path below it. With ``tail``, the last ``most`` bytes of a longer file are
+    returned.
 
     Raises:
         NotRead: the file does not exist, is outside of the folder, is too long, or is not a regular file.
@@ -127,6 +125,18 @@ def read_below(
     if max(size, len(data)) > most:
         raise NotRead(folder / name, f"it has {max(size, len(data)):,} bytes, and {most:,} are read at most")
     return data
+
+
+def text_below(folder: Path, name: str) -> str:
+    """Return the text of a file below a real path; "" if there is none. Raises `WorkspaceProblem`."""
+    try:
+        return read_below(folder, name).decode()
+    except NotRead as error:
+        if error.missing:
+            return ""
+        raise WorkspaceProblem(str(error)) from error
+    except UnicodeDecodeError as error:
+        raise WorkspaceProblem(f"{name}: not UTF-8") from error
 
 
 @contextmanager
@@ -202,13 +212,7 @@ class _Walk:
     found: FilesBelow = field(default_factory=FilesBelow)
 
     def enter_folder(self, name: str, above: int, below: PurePosixPath) -> None:
-        """Scan a folder and its subfolders.
-
-        Args:
-            name: the folder's name in its parent.
-            above: the descriptor of the parent.
-            below: the folder's path below the root.
-        """
+        """Scan a folder and its subfolders."""
         try:
             descriptor = os.open(name, _FOLDER | os.O_RDONLY, dir_fd=above)
         except OSError as error:

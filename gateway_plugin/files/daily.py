@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.errors import GatewayError, RelayerRefused
-from gateway_plugin.files.bounded import NotRead, read_below
+from gateway_plugin.errors import RelayerRefused
+from gateway_plugin.files.bounded import WorkspaceProblem, text_below
 from gateway_plugin.files.indexed import Index, SeenFile, SeenLine
 from gateway_plugin.files.markdown import last_section, read_markdown, section_of
 from gateway_plugin.keys.identity import Identity
@@ -36,10 +36,6 @@ _KINDS: Final = frozenset({"statement", "fact", "preference", "decision", "event
 LOST: Final = "rollback_detected"
 # The mark of a file that no scan has read.
 _UNREAD: Final = (0, 0)
-
-
-class NotesProblem(GatewayError):
-    """Raised when the notes of a day cannot be written. The message names the file and the cause."""
 
 
 @dataclass(slots=True)
@@ -69,7 +65,7 @@ class DailyNotes:
         The very first call writes nothing: the notes start with memories that are captured after it.
 
         Raises:
-            GatewayError: as the client does, or `NotesProblem`. The next call continues where this one ended.
+            GatewayError: as the client does, or `WorkspaceProblem`. The next call continues where this one ended.
         """
         if not self.due:
             return 0
@@ -102,7 +98,10 @@ class DailyNotes:
         for change in changes:
             memory = change.memory
             if memory is not None and memory.state == "live":
-                if self._is_captured(memory) and not uses[memory.id]:
+                # Of a conversation, and not of a file; summaries only in memsearch's layout.
+                is_captured = memory.trust in {"user", "assistant"} and not memory.source.reference
+                is_written = memory.kind in _KINDS or (memory.kind == "summary" and self._in_sections)
+                if is_captured and is_written and not memory.suspect and not uses[memory.id]:
                     new[memory.id] = memory
             else:
                 new.pop(change.id, None)
@@ -120,7 +119,7 @@ class DailyNotes:
             return False
         moment = told_at(memory).astimezone(self.place)
         day = moment.date().isoformat()
-        text = self._text(day)
+        text = text_below(self.workspace, f"memory/{day}.md")
         digest = self.index.digest(items[0])
         if digest in {self.index.digest(item) for item in _items(text)}:
             return False
@@ -136,15 +135,6 @@ class DailyNotes:
     @property
     def _in_sections(self) -> bool:
         return self.settings.daily_log_format is DailyLogFormat.MEMSEARCH
-
-    def _is_captured(self, memory: Memory) -> bool:
-        """Return whether a memory comes from a conversation, and not from a file; summaries only in memsearch's layout."""
-        return (
-            (memory.kind in _KINDS or (memory.kind == "summary" and self._in_sections))
-            and memory.trust in {"user", "assistant"}
-            and not memory.suspect
-            and not memory.source.reference
-        )
 
     def _saw(self, name: str, line: SeenLine) -> None:
         path = str(self.workspace / name)
@@ -166,7 +156,7 @@ class DailyNotes:
             if path.parent.name != "memory":
                 is_promoted = True  # `Promotions` removes this line
                 continue
-            text = self._text(path.stem)
+            text = text_below(self.workspace, f"memory/{path.stem}.md")
             lines = text.split("\n")
             for item in _items(text):
                 if self.index.digest(item) in digests:
@@ -178,16 +168,6 @@ class DailyNotes:
         if not is_promoted:
             self.index.mirrored.pop(memory)
 
-    def _text(self, day: str) -> str:
-        try:
-            return read_below(self.workspace, f"memory/{day}.md").decode()
-        except NotRead as error:
-            if error.missing:
-                return ""
-            raise NotesProblem(str(error)) from error
-        except UnicodeDecodeError as error:
-            raise NotesProblem(f"memory/{day}.md: not UTF-8") from error
-
     def _write(self, day: str, line: str) -> None:
         folder = self.workspace / "memory"
         try:
@@ -198,7 +178,7 @@ class DailyNotes:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise NotesProblem(f"memory/{day}.md cannot be written: {error.strerror}") from error
+            raise WorkspaceProblem(f"memory/{day}.md cannot be written: {error.strerror}") from error
 
     def _add(self, folder: int, name: str, day: str, line: str) -> None:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -58,11 +58,8 @@ def read_file(
 ) -> list[ImportItem]:
     """Read a file in the format of its suffix.
 
-    Args:
-        path: path of the file.
-        shown: name of the file in the source of its memories.
-        root: the real path of the folder that the file must be in; by default the file's own folder.
-        backup_of: if given, the file must be an export of this account.
+    The file must be below ``root``, a real path, which is its own folder by default. With ``backup_of``, it must be an export
+    of that account.
 
     Raises:
         ImportProblem: the file cannot be read, its format is not supported, or it does not match its suffix.
@@ -113,9 +110,6 @@ def hashes_below(folder: Path) -> frozenset[str]:
 
     Each file counts with and without its front matter. Files that cannot be read, or are not UTF-8, are left
     out. The result is cached.
-
-    Args:
-        folder: the folder, which is searched with its subfolders.
     """
     root, found = named(folder), set[str]()
     for path, _ in files_below(root, lambda below: below.suffix == ".md").files:
@@ -223,13 +217,12 @@ def _edges(rows: list[dict[str, Any]]) -> Iterator[ImportItem]:
             text=text,
             kind="imported",
             trust="imported",
-            occurred_at=_time(row.get("valid_at") or row.get("created_at")),
+            occurred_at=time_of(row.get("valid_at") or row.get("created_at")),
             source=SourceInfo(reference=_short(row.get("uuid")) and f"zep:{_short(row.get('uuid'))}"),
         )
 
 
 def _mem0(rows: list[dict[str, Any]]) -> Iterator[ImportItem]:
-    """Read the memories of mem0's ``get_all`` or export."""
     for row in rows:
         text = next((row[name] for name in _TEXT_NAMES if isinstance(row.get(name), str)), "")
         if text.strip():
@@ -237,7 +230,7 @@ def _mem0(rows: list[dict[str, Any]]) -> Iterator[ImportItem]:
                 text=text,
                 kind="imported",
                 trust="imported",
-                occurred_at=_time(row.get("updated_at") or row.get("created_at")),
+                occurred_at=time_of(row.get("updated_at") or row.get("created_at")),
                 source=SourceInfo(
                     session=_short(row.get("run_id")),
                     speaker=_short(row.get("user_id")),
@@ -248,14 +241,15 @@ def _mem0(rows: list[dict[str, Any]]) -> Iterator[ImportItem]:
 
 def _is_past(value: object) -> bool:
     """Return whether a time has come; one that cannot be read counts as past, None does not."""
-    return bool(value) and (_time(value) or 0) <= datetime.now(UTC).timestamp() * 1000
+    return bool(value) and (time_of(value) or 0) <= datetime.now(UTC).timestamp() * 1000
 
 
 def _short(value: object) -> str:
     return value[:500] if isinstance(value, str) else ""
 
 
-def _time(value: object) -> int | None:
+def time_of(value: object) -> int | None:
+    """Return an ISO 8601 time in ms since the epoch, in UTC if it has no offset; None if it is none."""
     if not isinstance(value, str):
         return None
     try:

@@ -36,7 +36,6 @@ class FrontMatter:
         lines: number of lines that it occupies, with both fences; 0 if there is none.
         title: what the page is about, with its other names: ``Heron (staging db)``; "" if neither is given.
         tags: its tags, without ``#``.
-        written: its date; None if it has none.
         metadata: all fields except the tags, with dates as ISO 8601.
     """
 
@@ -50,10 +49,7 @@ class FrontMatter:
 def read_front_matter(lines: list[str], name: str, place: tzinfo) -> FrontMatter:
     """Return the front matter at the top of a file. If it is not valid YAML, only its number of lines is returned.
 
-    Args:
-        lines: the lines of the file.
-        name: name of the file without its suffix, which is the title of a page that has other names and no title.
-        place: time zone of a date without one.
+    ``name`` is the title of a page that has other names and no title; ``place`` is the time zone of a date without one.
 
     Example:
         >>> from datetime import UTC

@@ -42,12 +42,6 @@ def read_session_log(path: Path, shown: str, settings: CaptureSettings, *, root:
     The filters of capture apply, and secrets are removed. The resulting memories are visible in direct messages only, because a
     log does not say who could read the conversation.
 
-    Args:
-        path: path of the log.
-        shown: name of the log in the source of its memories.
-        settings: the limits of capture.
-        root: the real path of the folder that the log must be in.
-
     Raises:
         ImportProblem: the log cannot be read.
     """
@@ -105,7 +99,6 @@ class IndexRoot:
     """An indexed place: an agent's workspace, a host's directory of session logs, or any file or folder.
 
     Attributes:
-        kind: the kind of root.
         path: its real path at the time when it was named. If there is a link now, nothing is read.
         pattern: for ``notes``, a pattern that selects files, with ``*``, ``?`` and ``**``; empty for all.
         boilerplate: hashes of texts that a host wrote into such files itself, which are not stored.
@@ -174,7 +167,6 @@ class IndexRoot:
 
 
 def _clean_labels(item: ImportItem, settings: CaptureSettings) -> dict[str, Any]:
-    """Return tags and metadata of a line without those that contain a secret."""
 
     def is_clean(value: object) -> bool:
         texts = [str(one) for one in value] if isinstance(value, list) else [str(value)]
@@ -238,7 +230,6 @@ class SeenLine:
     """A line or paragraph that became a memory.
 
     Attributes:
-        digest: keyed digest of its text.
         anchor: number of its first line; in a session log the id of its message.
         memory: id of the memory; "" if the relayer refused it.
         words: keyed digests of some of its words, by which an edited line is recognised.
@@ -269,10 +260,7 @@ class Index:
     """The index of one agent's files at one relayer. It contains no text: digests are keyed with the namespace's secret.
 
     Attributes:
-        place: the file in which it is stored.
-        key: key of the digests.
         roots: places that a person named. Those that a host's configuration names are determined again at each scan.
-        seen: the files as they were stored.
         leaving: memories whose lines are gone and that are still to be forgotten, with their digests.
         forgotten: by digest, the memory of a deleted line. If the line comes back, the memory is restored.
         pending: by digest, the memory of a line that was written into notes here and has not been read back yet.
@@ -297,11 +285,7 @@ class Index:
 
     @classmethod
     def load(cls, environ: Mapping[str, str], identity: Identity, origin: str) -> Index:
-        """Read the index. If it does not exist or is invalid, return an empty one.
-
-        Raises:
-            IdentityError: the user has no home directory.
-        """
+        """Read the index. If it does not exist or is invalid, return an empty one. Raises `IdentityError` if there is no home."""
         index = cls(
             index_place(environ, identity, origin), derive(identity.namespace_secret, "memrelay/v1/files")
         )
@@ -355,7 +339,10 @@ class Index:
         for name in self.seen:
             path = Path(name)
             known = any(
-                root.holds(path) and _stands(root, path) and not is_log(root, path) for root in places
+                root.holds(path)
+                and (path.parent.is_dir() if path == root.path else root.path.is_dir())
+                and not is_log(root, path)
+                for root in places
             )
             hidden = any(path == one or path.is_relative_to(one) for one in unread)
             if known and not hidden and not os.path.lexists(path):
@@ -420,7 +407,6 @@ class Index:
         self._read = self._mark()
 
     def _mark(self) -> tuple[int, int]:
-        """Return a mark that changes when the index file is written."""
         try:
             return mark_of(self.place.stat())
         except OSError:
@@ -431,11 +417,7 @@ class Index:
 
 
 class Indexes:
-    """The indexes of one process. Each is cached, and read again when its file has changed.
-
-    Args:
-        environ: the environment, by which the files are found.
-    """
+    """The indexes of one process. Each is cached, and read again when its file has changed."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -470,11 +452,6 @@ def index_place(environ: Mapping[str, str], identity: Identity, origin: str) -> 
 
 def _roots(kept: Mapping[str, Any]) -> set[IndexRoot]:
     return {IndexRoot(RootKind(kind), Path(path), *more) for kind, path, *more in kept["roots"]}
-
-
-def _stands(root: IndexRoot, path: Path) -> bool:
-    """Return whether the folder that should contain a file exists."""
-    return path.parent.is_dir() if path == root.path else root.path.is_dir()
 
 
 def _seen_file(told: Any) -> SeenFile:

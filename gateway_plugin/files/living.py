@@ -22,19 +22,12 @@ from typing import Final
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import RelayerRefused
-from gateway_plugin.files.daily import DailyNotes, NotesProblem
+from gateway_plugin.files.bounded import WorkspaceProblem
+from gateway_plugin.files.daily import DailyNotes
 from gateway_plugin.files.exports import ImportProblem
-from gateway_plugin.files.indexed import (
-    Index,
-    IndexedFile,
-    IndexRoot,
-    SeenFile,
-    SeenLine,
-    is_daily,
-    is_log,
-)
+from gateway_plugin.files.indexed import Index, IndexedFile, IndexRoot, SeenFile, SeenLine, is_daily, is_log
 from gateway_plugin.files.profile_file import ProfileFileProblem
-from gateway_plugin.files.promotions import SKILLS, PromotionProblem, Promotions, take_out_gone, write_report
+from gateway_plugin.files.promotions import SKILLS, Promotions, take_out_gone, write_report
 from gateway_plugin.files.sending import pages
 from gateway_plugin.files.skills import write_skills
 from gateway_plugin.keys.identity import Identity
@@ -52,7 +45,6 @@ _ALIKE: Final = 0.3
 _COMPARED: Final = 40_000
 _SAVED_EVERY: Final = 50
 _PAUSE: Final = 0.05
-_LISTED: Final = 100
 _UNFINISHED: Final = (-1, -1)
 
 
@@ -166,10 +158,6 @@ class LivingFiles:
     """Synchronises one agent's files with one relayer.
 
     Attributes:
-        client: client of the relayer.
-        identity: the agent, and the namespace of the memories.
-        index: the index of the files.
-        settings: settings of capture, which say how secrets are redacted.
         each: called for each file with the counts of its changes.
         notes: daily notes for captured memories; None to write none.
         promotions: ``MEMORY.md`` and the diary of the workspace; None if there is no workspace.
@@ -226,7 +214,9 @@ class LivingFiles:
         await self._write(look)
         work = 0
         # Only a forced scan checks whether stored memories still exist.
-        live = await self._live() if force and self.index.seen else None
+        live = None
+        if force and self.index.seen:
+            live = {memory.id async for memory in self.client.all_memories(self.identity)}
         try:
             for name in await asyncio.to_thread(self.index.gone, roots, left_out):
                 self._leave(self.index.seen.pop(name).lines)
@@ -254,7 +244,7 @@ class LivingFiles:
                 await self.notes.write()
             if self.promotions is not None and self.report is not None:
                 await self._write_consolidated(self.promotions, self.report)
-        except (NotesProblem, ProfileFileProblem, PromotionProblem) as error:
+        except (ProfileFileProblem, WorkspaceProblem) as error:
             _problem(look, str(error))
 
     async def _write_consolidated(self, files: Promotions, report: ConsolidationReport) -> None:
@@ -309,13 +299,7 @@ class LivingFiles:
         return after, changes_of(seen.lines if seen is not None else (), after)
 
     async def _stored(
-        self,
-        look: Look,
-        counts: Counter[str],
-        changes: FileChanges,
-        after: Sequence[NewLine],
-        *,
-        log: bool,
+        self, look: Look, counts: Counter[str], changes: FileChanges, after: Sequence[NewLine], *, log: bool
     ) -> tuple[SeenLine, ...]:
         """Apply the changes of a file, and return its new lines."""
         ids = {place: line.memory for place, line in changes.kept.items()}
@@ -406,17 +390,6 @@ class LivingFiles:
                 raise
             return None
         return next((one for one in reversed(found.history) if one.state == "live"), None)
-
-    async def _live(self) -> set[str]:
-        """Return the ids of all live memories."""
-        found: set[str] = set()
-        cursor: str | None = None
-        while True:
-            page = await self.client.list_memories(self.identity, limit=_LISTED, cursor=cursor)
-            found |= {memory.id for memory in page.memories}
-            cursor = page.next_cursor
-            if cursor is None:
-                return found
 
     async def _restored(self, line: NewLine) -> bool:
         try:

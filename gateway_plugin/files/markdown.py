@@ -147,14 +147,10 @@ class _Place:
 def read_markdown(text: str, name: str, place: tzinfo) -> list[ImportItem]:
     """Read a daily log of either layout, or notes. Each bullet and each paragraph is a memory; very long ones are split.
 
-    A memory begins with the headings above it except the title ("Grandma: Has a pacemaker"), which say whom or what it is about,
-    and with title and other names from the front matter; `read_front_matter` says what else becomes of that. Fenced and indented
-    code is not a memory.
-
-    Args:
-        text: text of the file.
-        name: path of the file, as shown in the source; if it ends in ``YYYY-MM-DD.md``, that is the date.
-        place: time zone of the file's days and times.
+    A memory begins with the headings above it except the title ("Grandma: Has a pacemaker"), which say whom or what it is
+    about, and with title and other names from the front matter; `read_front_matter` says what else becomes of that. Fenced
+    and indented code is not a memory. A ``name`` that ends in ``YYYY-MM-DD.md`` is the date; days and times are in the time
+    zone ``place``.
     """
     match = _DATE_NAME.fullmatch(PurePath(name).name)
     lines = text.removeprefix("\ufeff").splitlines()
@@ -269,9 +265,6 @@ def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
 
 def without_notes(said: str) -> tuple[str, dict[str, Any]]:
     """Remove the notes, which are certain HTML comments, from a line of a memory file, and read them.
-
-    Args:
-        said: the line, such as ``Text <!-- trigger: deploy, release -->``.
 
     Returns:
         The text without the notes, followed by the trigger phrases that it lacks, in brackets; and the notes:

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway_plugin.calls.clock import Clock
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.files.exports import doubted
+from gateway_plugin.files.exports import doubted, time_of
 from relayer.wire.passages import cut
 from relayer.wire.schemas import SourceInfo
 from relayer.wire.service import ImportItem
@@ -102,7 +102,6 @@ class MemWalAccess:
     Attributes:
         url: URL of the service; a path after the host name is not signed.
         key: the delegate's private key, 64 hex digits.
-        account: the account id.
     """
 
     url: str
@@ -159,18 +158,7 @@ async def import_memwal(
     http: httpx.AsyncClient,
     say: Callable[[str], None] = lambda _: None,
 ) -> Walked:
-    """Read the memories of a namespace as imported ones.
-
-    Args:
-        access: the service and the key.
-        namespace: its name at the service.
-        clock: the time.
-        http: sends the requests; redirects are not followed.
-        say: called with a message when the service makes the import wait.
-
-    Raises:
-        MemWalProblem: the service does not respond, refuses the key, or returns an invalid response.
-    """
+    """Read the memories of a namespace as imported ones. Raises `MemWalProblem` if the service fails, or refuses the key."""
     service = _Service(access, clock, http, say)
     known = (await service.ask("/api/stats", {"namespace": namespace}, _Stats)).memory_count
     seen: dict[str, _Hit] = {}
@@ -196,21 +184,13 @@ def _items(hit: _Hit) -> list[ImportItem]:
                 text=part,
                 kind="imported",
                 trust="imported",
-                occurred_at=_time(hit.created_at),
+                occurred_at=time_of(hit.created_at),
                 source=SourceInfo(reference=f"memwal:{hit.blob_id[:400]}"),
             )
         )
         for start, end in cut(hit.text.strip(), _MOST_BYTES)
         if (part := hit.text.strip()[start:end].strip())
     ]
-
-
-def _time(text: str | None) -> int | None:
-    try:
-        moment = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 class _Service:
@@ -254,14 +234,11 @@ class _Service:
                 ) from None
             if answer.status_code not in {429, 503}:
                 return _parsed(answer, path, shape)
-            await self._wait(answer)
+            told = answer.headers.get("retry-after", "")
+            seconds = min(float(told) if told.isdigit() else 5.0, _LONGEST_WAIT)
+            self._say(f"MemWal's service asks to wait {seconds:.0f} s")
+            await self._clock.sleep(seconds)
         raise MemWalProblem(f"MemWal's service is too busy for {path}; try again later")
-
-    async def _wait(self, answer: httpx.Response) -> None:
-        told = answer.headers.get("retry-after", "")
-        seconds = min(float(told) if told.isdigit() else 5.0, _LONGEST_WAIT)
-        self._say(f"MemWal's service asks to wait {seconds:.0f} s")
-        await self._clock.sleep(seconds)
 
     def _headers(self, method: str, path: str, body: bytes) -> dict[str, str]:
         stamp, nonce = str(int(self._clock.now())), str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
@@ -306,13 +283,7 @@ def _parsed(answer: httpx.Response, path: str, shape: type[_Answer]) -> _Answer:
 
 
 def seal_session(key: SigningKey, package: str, now: float) -> str:
-    """Return MemWal's ``x-seal-session``: a fresh key, and the delegate's signature of it as a personal message of Sui.
-
-    Args:
-        key: the delegate's key.
-        package: the package id from the service's ``/config``.
-        now: seconds since the epoch.
-    """
+    """Return MemWal's ``x-seal-session``: a fresh key, and the delegate's signature of it as a personal message of Sui."""
     fresh = SigningKey.generate()
     public = key.verify_key.encode()
     begins = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

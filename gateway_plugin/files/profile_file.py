@@ -109,7 +109,7 @@ def _read(path: Path) -> tuple[str, int]:
 
 def _own_block(path: Path, text: str, namespace: str) -> tuple[int, int] | None:
     own = [(begin, end) for name, begin, end in _blocks(text) if name == namespace]
-    if len(own) > 1 or _is_damaged(text):
+    if len(own) > 1 or len(_blocks(text)) != len(_begins(text)):
         raise ProfileFileProblem(
             f"{path} contains an incomplete or duplicated profile: delete the lines from "
             f'<{OUR_TAG} profile="..."> on, and try again'
@@ -132,7 +132,6 @@ def _with_block(path: Path, text: str, namespace: str, document: str) -> str:
 
 
 def _blocks(text: str) -> list[tuple[str, int, int]]:
-    """Return namespace, start and end of every complete block."""
     found = []
     for begin, following in _begins(text):
         end = _ANY_END.search(text, begin.end(), following)
@@ -141,12 +140,7 @@ def _blocks(text: str) -> list[tuple[str, int, int]]:
     return found
 
 
-def _is_damaged(text: str) -> bool:
-    return len(_blocks(text)) != len(_begins(text))
-
-
 def _begins(text: str) -> list[tuple[re.Match[str], int]]:
-    """Return the start tags of blocks, each with the start of the next one."""
     matches = list(_BEGIN.finditer(text))
     nexts = [*(match.start() for match in matches[1:]), len(text)]
     return list(zip(matches, nexts, strict=False))

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.errors import GatewayError, RelayerRefused
-from gateway_plugin.files.bounded import NotRead, read_below
+from gateway_plugin.errors import RelayerRefused
+from gateway_plugin.files.bounded import WorkspaceProblem, text_below
 from gateway_plugin.files.daily import LOST
 from gateway_plugin.files.indexed import Index, SeenFile, SeenLine
 from gateway_plugin.files.markdown import read_markdown
@@ -73,10 +73,6 @@ _ALL_ENTRIES: Final = _entries(f"(?:{_DAY}|{NOTES}|{CHATS}|{ARCHIVES})")
 _UNREAD: Final = (0, 0)
 
 
-class PromotionProblem(GatewayError):
-    """Raised when a file cannot be read or written. The message names the file and the cause."""
-
-
 def is_for_owner(memory: Memory) -> bool:
     """Return whether a memory may be written: live, said by the owner, and not said in a group or to another person."""
     return memory.state == "live" and is_of_owner(memory)
@@ -108,9 +104,9 @@ class Promotions:
     def add(self, memories: Iterable[Memory]) -> list[Memory]:
         """Append the lines of memories to ``MEMORY.md``, and return the memories that were written.
 
-        A memory that the file already contains is left out, as is one with a secret. Raises `PromotionProblem`.
+        A memory that the file already contains is left out, as is one with a secret. Raises `WorkspaceProblem`.
         """
-        text = self._text(MEMORY)
+        text = text_below(self.workspace, MEMORY)
         known = {item.text for item in _items(text)}
         added: dict[str, Memory] = {}
         for memory in memories:
@@ -120,7 +116,7 @@ class Promotions:
         if not added:
             return []
         head = text.rstrip("\n")
-        if _last_heading(text) != _HEADING:
+        if next((line for line in reversed(text.splitlines()) if line.startswith("#")), "") != _HEADING:
             head = f"{head}\n\n{_HEADING}\n" if head else f"{_HEADING}\n"
         changed = "\n".join([head, *(f"- {line}" for line in added)]) + "\n"
         found = {item.text: self.index.digest(item) for item in _items(changed)}
@@ -144,11 +140,11 @@ class Promotions:
     def take_out(self, memories: Iterable[str] = ()) -> list[str]:
         """Remove promoted lines, all unless some memories are named, and return the ids of their memories, which are kept.
 
-        An edited line is the user's own and remains. Raises `PromotionProblem`.
+        An edited line is the user's own and remains. Raises `WorkspaceProblem`.
         """
         wanted, promoted = set(memories), self.promoted()
         digests = {digest: memory for memory, digest in promoted.items() if not wanted or memory in wanted}
-        text = self._text(MEMORY)
+        text = text_below(self.workspace, MEMORY)
         gone = {
             int(item.source.reference.rpartition("#")[2]): digests[self.index.digest(item)]
             for item in _items(text)
@@ -193,9 +189,8 @@ class Promotions:
     def _told(self, day: date) -> list[str]:
         """Return the lines that the diary tells of a day as promoted, and that are still in ``MEMORY.md`` as promoted."""
         promoted = {*self.promoted().values()}
-        entry = next(
-            (one[0] for one in _ENTRIES.finditer(self._text(DIARY)) if one[1] == day.isoformat()), ""
-        )
+        diary = text_below(self.workspace, DIARY)
+        entry = next((one[0] for one in _ENTRIES.finditer(diary) if one[1] == day.isoformat()), "")
         told = entry.partition(f"### {_LASTING}\n")[2].partition("<!--")[0]
         return [item.text for item in _items(told) if self.index.digest(item) in promoted]
 
@@ -214,7 +209,7 @@ class Promotions:
             The number of days for which an entry was written.
 
         Raises:
-            PromotionProblem: the file cannot be read or written.
+            WorkspaceProblem: the file cannot be read or written.
         """
         entries = {}
         for day, lines in days.items():
@@ -227,26 +222,26 @@ class Promotions:
     def write_diary(self, entries: Mapping[date, str], mark: str = _DAY) -> int:
         """Write the entries of days into ``DREAMS.md``, replace those of the same days, and return how many were written.
 
-        An entry with an empty text removes its day. Entries with another mark remain. Raises `PromotionProblem`.
+        An entry with an empty text removes its day. Entries with another mark remain. Raises `WorkspaceProblem`.
         """
-        text = self._text(DIARY)
+        text = text_below(self.workspace, DIARY)
         days = {day.isoformat() for day in entries}
         text = _entries(mark).sub(lambda found: "" if found[1] in days else found[0], text)
         told = {day: entry for day, entry in sorted(entries.items()) if entry}
         blocks = [_ENTRY.format(mark=mark, day=day.isoformat(), text=entry) for day, entry in told.items()]
-        if blocks or text != self._text(DIARY):
+        if blocks or text != text_below(self.workspace, DIARY):
             self._write(
                 DIARY, "\n".join([text.rstrip("\n") + "\n" if text.strip() else f"{_TITLE}\n", *blocks])
             )
         return len(blocks)
 
     def days(self) -> list[date]:
-        """Return the days that have an entry in ``DREAMS.md``. Raises `PromotionProblem`."""
-        return [date.fromisoformat(day) for day in _ENTRIES.findall(self._text(DIARY))]
+        """Return the days that have an entry in ``DREAMS.md``. Raises `WorkspaceProblem`."""
+        return [date.fromisoformat(day) for day in _ENTRIES.findall(text_below(self.workspace, DIARY))]
 
     def clear_diary(self) -> int:
-        """Remove all entries that were written here from ``DREAMS.md``, and return how many. Raises `PromotionProblem`."""
-        text = self._text(DIARY)
+        """Remove all entries that were written here from ``DREAMS.md``, and return how many. Raises `WorkspaceProblem`."""
+        text = text_below(self.workspace, DIARY)
         kept, count = _ALL_ENTRIES.subn("", text)
         if count:
             kept = kept.rstrip("\n") + "\n"
@@ -257,53 +252,25 @@ class Promotions:
     def _place(self) -> str:
         return str(self.workspace / MEMORY)
 
-    def _text(self, name: str) -> str:
-        try:
-            return read_below(self.workspace, name).decode()
-        except NotRead as error:
-            if error.missing:
-                return ""
-            raise PromotionProblem(str(error)) from error
-        except UnicodeDecodeError as error:
-            raise PromotionProblem(f"{name}: not UTF-8") from error
-
     def _write(self, name: str, text: str) -> None:
         path = self.workspace / name
         try:
             mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
             replace_private(path, text.encode(), mode=mode)
         except OSError as error:
-            raise PromotionProblem(f"{name} cannot be written: {error.strerror}") from error
+            raise WorkspaceProblem(f"{name} cannot be written: {error.strerror}") from error
 
 
 async def owners_days(
     client: RelayerClient, identity: Identity, first: date, last: date
 ) -> dict[date, list[Memory]]:
-    """Return the owner's memories of a range of days, by the local day on which they were told.
-
-    Args:
-        client: the relayer's client.
-        identity: the agent and its namespace.
-        first: the first day of the range.
-        last: the last day of the range, included.
-
-    Returns:
-        The memories by day; a day without memories is missing.
-
-    Raises:
-        GatewayError: as `RelayerClient.list_memories`.
-    """
+    """Return the owner's memories of a range of days, by the local day on which they were told. Raises `GatewayError`."""
     days: dict[date, list[Memory]] = {}
-    cursor = None
-    while True:
-        page = await client.list_memories(identity, limit=_PAGE, cursor=cursor)
-        for memory in filter(is_for_owner, page.memories):
-            day = told_at(memory).astimezone().date()
-            if first <= day <= last:
-                days.setdefault(day, []).append(memory)
-        cursor = page.next_cursor
-        if cursor is None:
-            return days
+    async for memory in client.all_memories(identity):
+        day = told_at(memory).astimezone().date()
+        if is_for_owner(memory) and first <= day <= last:
+            days.setdefault(day, []).append(memory)
+    return days
 
 
 async def memories_with(client: RelayerClient, identity: Identity, ids: Iterable[str]) -> dict[str, Memory]:
@@ -328,7 +295,7 @@ async def take_out_gone(client: RelayerClient, identity: Identity, files: Promot
     Entries of the diary are then written again.
 
     Raises:
-        GatewayError: as the client does, `PromotionProblem`, or `ProfileFileProblem`; the next call tries again.
+        GatewayError: as the client does, `WorkspaceProblem`, or `ProfileFileProblem`; the next call tries again.
     """
     index, promoted = files.index, files.promoted()
     days = await asyncio.to_thread(files.days)
@@ -368,11 +335,7 @@ async def _gone_since(
 ) -> tuple[AbstractSet[str], str, bool]:
     """Return which memories are gone, where the next call goes on, and whether anything changed.
 
-    Args:
-        client: the relayer's.
-        identity: the namespace.
-        cursor: where the last call ended; "" to compare all memories that were written.
-        written: ids of the memories that were written.
+    Without a ``cursor``, all memories that were written are compared.
     """
     if cursor:
         try:
@@ -398,7 +361,7 @@ async def write_report(
     """Write what a scheduled consolidation promoted into ``MEMORY.md``, and the day that ended into the diary.
 
     Raises:
-        GatewayError: as the client does, or `PromotionProblem`; the next call tries again.
+        GatewayError: as the client does, or `WorkspaceProblem`; the next call tries again.
     """
     promoted = await memories_with(client, identity, [one.id for one in report.promoted])
     done = await asyncio.to_thread(files.add, [one for one in promoted.values() if is_for_owner(one)])
@@ -431,7 +394,3 @@ def plain_line(text: str) -> str:
 
 def _bullets(lines: Iterable[str]) -> str:
     return "".join(f"- {line}\n" for line in lines)
-
-
-def _last_heading(text: str) -> str:
-    return next((line for line in reversed(text.splitlines()) if line.startswith("#")), "")

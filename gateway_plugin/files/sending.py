@@ -42,12 +42,8 @@ async def send_items(
 ) -> Counter[str]:
     """Store memories. Sending the same ones again stores nothing twice. Raises as the client does.
 
-    Args:
-        client: client of the relayer.
-        identity: the agent, and the namespace of the memories.
-        items: the memories.
-        reprocess: whether pages that were sent before are processed again; otherwise their first outcome is returned.
-        as_backup: whether to store them with the attributes that they claim; otherwise as imported ones.
+    With ``reprocess``, pages that were sent before are processed again, instead of returning their first outcome. With
+    ``as_backup``, memories keep the attributes that they claim.
     """
     counts: Counter[str] = Counter()
     for page in pages(items):

@@ -34,7 +34,6 @@ class Skill:
     Attributes:
         slug: a name for its folder, of small letters, digits and hyphens.
         words: what it is about, the title's words first.
-        times: how often it was told.
         lines: what was said, newest first, by the id of its memory, each with its day in ISO format.
         memories: the ids of all its memories, with versions that other ones replaced.
     """
@@ -51,7 +50,6 @@ class SkillFiles:
     """The skills of one namespace in a folder.
 
     Attributes:
-        folder: the real path of the folder; it is created with the first skill.
         namespace: the namespace; skills of others and of people are left alone.
     """
 

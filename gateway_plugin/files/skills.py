@@ -28,7 +28,6 @@ from gateway_plugin.recall.formatting import may_be_told, told_at
 from gateway_plugin.text.procedures import Token, is_procedure, tokens_of
 from relayer.wire.memories import Memory, RecallRequest
 
-_PAGE: Final = 100
 # Bounds of a run: the newest statements that are compared, the searches, and the results of each.
 _MOST_COMPARED: Final = 1000
 _MOST_SEARCHES: Final = 200
@@ -67,7 +66,9 @@ class _Told:
 
 async def draw_skills(client: RelayerClient, identity: Identity, least: int) -> list[Skill]:
     """Return the ways of working that were told at least ``least`` times, the most frequent first. Raises as the client does."""
-    memories = await _memories(client, identity)
+    # Also those that were replaced or forgotten.
+    states = ("live", "superseded", "forgotten")
+    memories = [one async for one in client.all_memories(identity, states=states)]
     # On a thread, because a turn may be waiting for the event loop meanwhile.
     told = await asyncio.to_thread(lambda: [*islice(_told(memories), _MOST_COMPARED)])
     links = await _links(client, identity, told)
@@ -96,19 +97,6 @@ async def write_skills(
     """
     skills = await draw_skills(client, identity, least)
     return await asyncio.to_thread(SkillFiles(folder, identity.namespace).write, skills)
-
-
-async def _memories(client: RelayerClient, identity: Identity) -> list[Memory]:
-    """Return all memories that exist, newest first, also those that were replaced or forgotten."""
-    found: list[Memory] = []
-    cursor = None
-    while True:
-        states = ("live", "superseded", "forgotten")
-        page = await client.list_memories(identity, limit=_PAGE, cursor=cursor, states=states)
-        found += page.memories
-        cursor = page.next_cursor
-        if cursor is None:
-            return found
 
 
 def _told(memories: Sequence[Memory]) -> Iterator[_Told]:
@@ -177,7 +165,6 @@ def _weight(stem: str) -> float:
 
 
 async def _near(client: RelayerClient, identity: Identity, one: _Told) -> frozenset[str]:
-    """Return the ids of the memories whose meaning is near to that of a statement."""
     request = RecallRequest(
         query=one.line, limit=_NEAREST, floor=0.0, explain=True, trusts=("user",), include=("superseded",)
     )
@@ -186,7 +173,6 @@ async def _near(client: RelayerClient, identity: Identity, one: _Told) -> frozen
 
 
 def _times(members: Iterable[_Told]) -> int:
-    """Return how often a way of working was told."""
     memories = [(one.memory, one.day) for one in members]
     return len({(memory.source.session, day) for memory, day in memories}) + sum(
         memory.reinforced for memory, _ in memories
@@ -194,7 +180,6 @@ def _times(members: Iterable[_Told]) -> int:
 
 
 def _skill(members: Sequence[_Told]) -> Skill:
-    """Return the skill of a group, whose members are newest first."""
     live = [one for one in members if one.is_live]
     common = Counter(stem for one in members for stem in one.stems)
     least = 2 if len(members) > 1 else 1
@@ -205,8 +190,12 @@ def _skill(members: Sequence[_Told]) -> Skill:
     more = [one for one in _phrases(live[0], ranked[:_MOST_WORDS]) if one not in words]
     lines = {one.line: one for one in reversed(live)}
     newest_first = [one for one in live if lines[one.line] is one][:_MOST_LINES]
+    plain = unicodedata.normalize("NFKD", " ".join(words)).encode("ascii", "ignore").decode().casefold()
+    parts = re.findall(r"[a-z0-9]+", plain)
+    while len("-".join(parts)) > _LONGEST_SLUG:
+        parts.pop()
     return Skill(
-        slug=_slug(words) or f"way-of-working-{live[0].memory.id[-6:]}",
+        slug="-".join(parts) or f"way-of-working-{live[0].memory.id[-6:]}",
         words=(*words, *more) or (live[0].line[:_LONGEST_SLUG],),
         times=_times(members),
         lines={one.memory.id: (one.day, one.line) for one in newest_first},
@@ -233,12 +222,3 @@ def _phrases(one: _Told, stems: Sequence[str]) -> Iterator[str]:
             start, end = (token.start, token.end) if token is not None else (-1, -1)
         if token is not None:
             seen.add(token.stem)
-
-
-def _slug(words: Iterable[str]) -> str:
-    """Return a name for a folder; "" if the words have neither Latin letters nor digits."""
-    plain = unicodedata.normalize("NFKD", " ".join(words)).encode("ascii", "ignore").decode().casefold()
-    parts = re.findall(r"[a-z0-9]+", plain)
-    while len("-".join(parts)) > _LONGEST_SLUG:
-        parts.pop()
-    return "-".join(parts)

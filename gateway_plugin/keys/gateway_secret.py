@@ -54,7 +54,13 @@ def load_keys(
         if given is not None:
             return RootHolder(RootKeys(parse_secret(given, source="the configured key")))
         if agent_secret is not None:
-            return _one_agent(agent_secret, environ.get(_CERTIFICATE_VARIABLE, ""))
+            certificate = environ.get(_CERTIFICATE_VARIABLE, "")
+            if not certificate:
+                raise IdentityError(
+                    f"MEMRELAY_AGENT_SECRET needs {_CERTIFICATE_VARIABLE} as well; "
+                    "`memrelay-gateway keys export --agent NAME` prints both"
+                )
+            return AgentHolder.parse(parse_secret(agent_secret, source="MEMRELAY_AGENT_SECRET"), certificate)
         if root_secret is not None:
             return RootHolder(RootKeys(parse_secret(root_secret, source="MEMRELAY_SECRET")))
         return RootHolder(RootKeys(_from_file(environ, notify)))
@@ -92,15 +98,6 @@ def _take(environ: MutableMapping[str, str], name: str) -> str | None:
         if value:
             _taken[name] = value
         return _taken.get(name)
-
-
-def _one_agent(secret: str, certificate: str) -> KeyHolder:
-    if not certificate:
-        raise IdentityError(
-            f"MEMRELAY_AGENT_SECRET needs {_CERTIFICATE_VARIABLE} as well; "
-            "`memrelay-gateway keys export --agent NAME` prints both"
-        )
-    return AgentHolder.parse(parse_secret(secret, source="MEMRELAY_AGENT_SECRET"), certificate)
 
 
 def _from_file(environ: MutableMapping[str, str], notify: Callable[[str], None]) -> bytes:

@@ -170,12 +170,9 @@ _RUN_FIRST: Final = {
 def named(agent: str, *, shown: bool = False) -> str:
     """Return the normal name of an agent, from what its host, its program or a person calls it.
 
-    Names that are the same once folded (case, width, spaces around them) are one agent's. ``main`` is `DEFAULT_NAME`; an agent that
-    is called ``default`` is another, under a hashed name.
-
-    Args:
-        agent: the name.
-        shown: a person may repeat a hashed name as it was shown. A host's agent that is called so could take another's place.
+    Names that are the same once folded (case, width, spaces around them) are one agent's. ``main`` is `DEFAULT_NAME`; an
+    agent that is called ``default`` is another, under a hashed name. If ``shown``, a person may repeat a hashed name as it
+    was shown; a host's agent that is called so could take another's place.
 
     Raises:
         IdentityError: it has none, is the owner's, or has the form of a hashed name.
@@ -224,14 +221,25 @@ def parse_session_key(key: str) -> SessionRef:
         >>> ref.agent, ref.audience
         ('coder', <TurnAudience.GROUP: 'group'>)
     """
-    _check(key)
+    if not isinstance(key, str):
+        raise IdentityError("the session key is not a string")
+    if len(key) > MAX_SESSION_KEY_CHARS:
+        raise IdentityError(
+            f"the session key is {len(key)} characters long; at most {MAX_SESSION_KEY_CHARS} are accepted"
+        )
+    if any(unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"} for char in key):
+        raise IdentityError("the session key contains a control character, a line break or a lone surrogate")
     segments = [segment.strip() for segment in key.split(":")]
     if segments[0].lower() == "agent" and len(segments) > 1:
-        agent: str | None = _spelled(segments[1])
+        agent: str | None = segments[1]
         rest = segments[2:]
+        # Two names that look alike must not be distinguished by invisible characters.
+        if any(unicodedata.category(char) == "Cf" for char in segments[1]):
+            raise IdentityError("the agent name in the session key contains an invisible character")
+        if not agent:
+            raise IdentityError("the agent name in the session key is empty")
     else:
-        agent = None
-        rest = segments
+        agent, rest = None, segments
     main = agent is not None and _is_main(agent)
     words = [segment.lower() for segment in rest]
     told, platform, chat = _place(rest, words)
@@ -254,26 +262,6 @@ def parse_session_key(key: str) -> SessionRef:
 def _is_main(name: str) -> bool:
     """Return whether a name, in any spelling, is that of the host's default agent."""
     return unicodedata.normalize("NFKC", name).strip().casefold() == DEFAULT_AGENT
-
-
-def _check(key: object) -> None:
-    if not isinstance(key, str):
-        raise IdentityError("the session key is not a string")
-    if len(key) > MAX_SESSION_KEY_CHARS:
-        raise IdentityError(
-            f"the session key is {len(key)} characters long; at most {MAX_SESSION_KEY_CHARS} are accepted"
-        )
-    if any(unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"} for char in key):
-        raise IdentityError("the session key contains a control character, a line break or a lone surrogate")
-
-
-def _spelled(name: str) -> str:
-    # Two names that look alike must not be distinguished by invisible characters.
-    if any(unicodedata.category(char) == "Cf" for char in name):
-        raise IdentityError("the agent name in the session key contains an invisible character")
-    if not name:
-        raise IdentityError("the agent name in the session key is empty")
-    return name
 
 
 def _run(words: list[str]) -> RunKind:
@@ -335,13 +323,8 @@ def mint(
 ) -> Certificate:
     """Say what an agent of this account may do: read and write its own namespace and those below it.
 
-    Args:
-        root: the keys of the account.
-        agent: the agent's normal name.
-        now: seconds since the epoch.
-        seconds: validity from now on.
-        rights: something else than to read and write.
-        owner: another agent, whose namespaces are meant.
+    ``owner`` is another agent, whose namespaces are meant. The certificate is valid for some ``seconds`` from ``now`` on, in
+    seconds since the epoch.
     """
     whose = owner or agent
     return Certificate(
@@ -457,27 +440,22 @@ class Identity:
         return self.credential.header(now)
 
 
+def _own(holder: KeyHolder, agent: str, namespace: str, generation: int = FIRST_GENERATION) -> Identity:
+    keys, credential = holder.agent(agent), holder.credential(agent)
+    return Identity(agent, holder.account, namespace, generation, keys, credential)
+
+
 def identify_owner(holder: KeyHolder, renamed: Mapping[str, str], owner: NamespaceRef) -> Identity:
     """Return the identity that delivers the outbox items of an owner.
 
-    Args:
-        holder: the keys at hand.
-        renamed: as in `identify`. If an agent's keys were rotated after a turn was captured, the turn goes to the new name.
-        owner: the namespace, and whose it is.
+    If an agent's keys were rotated after a turn was captured, the turn goes to the new name.
 
     Raises:
         IdentityError: the agent's keys are not held.
     """
     agent = renamed.get(owner.agent, owner.agent)
     _, slash, below = owner.namespace.partition("/")
-    return Identity(
-        agent=agent,
-        account=holder.account,
-        namespace=f"{agent}{slash}{below}",
-        generation=owner.generation,
-        keys=holder.agent(agent),
-        credential=holder.credential(agent),
-    )
+    return _own(holder, agent, f"{agent}{slash}{below}", owner.generation)
 
 
 def identify(
@@ -526,13 +504,8 @@ def identify(
         raise IdentityError(
             f"no namespace for this turn: {agent} is used in namespace.renamed as the new name of another agent; rotate that agent to a different name"
         )
-    return Identity(
-        agent=agent,
-        account=holder.account,
-        namespace="/".join((agent, *(below if usual == DEFAULT_NAME else ()), *of_profile, *parts)),
-        generation=FIRST_GENERATION,
-        keys=holder.agent(agent),
-        credential=holder.credential(agent),
+    return _own(
+        holder, agent, "/".join((agent, *(below if usual == DEFAULT_NAME else ()), *of_profile, *parts))
     )
 
 
@@ -560,15 +533,7 @@ def _scope_parts(scope: NamespaceScope, *, sender: str | None, workspace: str | 
 
 
 class RootHolder:
-    """The keys of all agents of the account: holds the gateway's root secret.
-
-    Attributes:
-        only_agent: None, because the keys of every agent are held.
-        account: the account's id.
-        local_key: the key that hides names in files of this process.
-        agent: returns an agent's keys by its normal name.
-        credential: returns the source of an agent's certificates by its normal name.
-    """
+    """The keys of all agents of the account: holds the gateway's root secret."""
 
     only_agent: None = None
 
@@ -608,13 +573,7 @@ class RootHolder:
         )
 
     def reader(self, agent: str, namespace: str, *, writes: bool) -> Identity:
-        """Return an agent's identity for one namespace that is shared with it, with certificates for that namespace alone.
-
-        Args:
-            agent: the agent's normal name.
-            namespace: the shared namespace: another agent's, or ``shared/NAME``.
-            writes: whether the agent may write to it, too.
-        """
+        """Return an agent's identity for one namespace that is shared with it, with certificates for that namespace alone."""
 
         def mint_share(now: int) -> Certificate:
             rights = _RIGHTS if writes else (Right.READ,)
@@ -649,11 +608,7 @@ class AgentHolder:
 
     @classmethod
     def parse(cls, secret: bytes, header: str) -> AgentHolder:
-        """Check that secret and certificate belong together.
-
-        Raises:
-            IdentityError: the certificate is malformed, forged, or another agent's.
-        """
+        """Check that secret and certificate belong together. Raises `IdentityError` if it is malformed, forged or another's."""
         try:
             certificate = Certificate.verify(base64url.decode(header.strip()))
         except (Malformed, NotAccepted) as error:
@@ -666,11 +621,7 @@ class AgentHolder:
         return cls(keys, certificate, header.strip())
 
     def agent(self, agent: str) -> AgentKeys:
-        """Return the agent's keys.
-
-        Raises:
-            IdentityError: ``agent`` is another agent.
-        """
+        """Return the agent's keys. Raises `IdentityError`: ``agent`` is another agent."""
         if agent != self.only_agent:
             raise IdentityError(f"this host holds the keys of agent {self.only_agent!r} only")
         return self._keys
@@ -681,11 +632,7 @@ class AgentHolder:
         return self
 
     def header(self, now: int) -> str:
-        """Return the certificate.
-
-        Raises:
-            IdentityError: it ran out.
-        """
+        """Return the certificate. Raises `IdentityError`: it ran out."""
         if now > self._not_after:
             raise IdentityError(
                 f"the certificate of agent {self.only_agent!r} has expired; create a new one with `memrelay-gateway keys export` on the host that has the root secret"

@@ -38,10 +38,7 @@ class Invitation:
     """An opened invitation: one namespace of another account, with what a request to it needs.
 
     Attributes:
-        certificate: grants the agent's key the namespace.
         encoded: the certificate as it was signed.
-        generation: the generation of the secret.
-        secret: the secret of the namespace.
         relayer: the identity of the relayer that stores the namespace.
     """
 
@@ -80,19 +77,7 @@ class Invitation:
         now: int,
         seconds: int,
     ) -> Invitation:
-        """Create an invitation; `sealed` returns its text.
-
-        Args:
-            account_identity: the key of the account that shares.
-            agent_key: the public signing key of the other account's agent.
-            namespace: the normal name of the namespace.
-            secret: as the attribute.
-            generation: as the attribute.
-            relayer: as the attribute.
-            writes: whether the agent may write to the namespace, too.
-            now: seconds since the epoch.
-            seconds: validity from now on.
-        """
+        """Create an invitation; `sealed` returns its text."""
         certificate = Certificate(
             account_key=bytes(account_identity.verify_key),
             # A hashed name: no agent of the account that shares can have it.
@@ -107,11 +92,7 @@ class Invitation:
         return cls(certificate, certificate.issue(account_identity), generation, secret, relayer)
 
     def sealed(self, account_identity: SigningKey) -> str:
-        """Return the invitation as a text that only the invited agent's signing key opens.
-
-        Args:
-            account_identity: the key of the account that shares, which signs the invitation.
-        """
+        """Return the invitation as a text that only the invited agent's signing key opens."""
         agent_key = self.certificate.agent_key
         body = lp(_LABEL, self.encoded, self.generation, self.secret, self.relayer)
         box = SealedBox(_encryption_key(agent_key)).encrypt(sign_body(body, account_identity))
@@ -163,11 +144,7 @@ class Invitation:
         return cls(certificate, encoded, generation, secret, relayer)
 
     def namespace_secret(self, namespace: str, generation: int) -> bytes:
-        """Return the secret of the namespace, which is the only one that an invitation has.
-
-        Raises:
-            IdentityError: another namespace or generation is asked for.
-        """
+        """Return the namespace's secret, the only one that an invitation has. Raises `IdentityError` for any other."""
         if namespace != self.namespace:
             raise IdentityError("the invitation is for another namespace")
         if generation != self.generation:
@@ -175,22 +152,14 @@ class Invitation:
         return self.secret
 
     def header(self, now: int) -> str:
-        """Return the ``memory-certificate`` header for a time in seconds since the epoch.
-
-        Raises:
-            IdentityError: the invitation has ended.
-        """
+        """Return the ``memory-certificate`` header for a time in seconds since the epoch. Raises `IdentityError` if it ended."""
         if now > self.certificate.not_after:
             raise IdentityError(f"the invitation ended on {day_of(self.certificate.not_after)}: {_RENEW}")
         return base64url.encode(self.encoded)
 
 
 def parse_agent_key(text: str) -> bytes:
-    """Return the public key of an agent as `keys show` prints it.
-
-    Raises:
-        IdentityError: the text is no such key.
-    """
+    """Return the public key of an agent as `keys show` prints it. Raises `IdentityError`: the text is no such key."""
     try:
         key = bytes.fromhex(text.strip())
         _encryption_key(key)

@@ -68,23 +68,14 @@ class Hearing:
     def of_group(cls, place: str, owners: Collection[str], *, doubtful: bool = False) -> Hearing:
         """Return what may be disclosed in a group: what the agent knows, and what was said in this group.
 
-        Args:
-            place: the id of the group.
-            owners: the ids of the agent's owner.
-            doubtful: whether the chat may be a direct chat. What is said there is then stored as said in a direct chat,
-                and disclosed in this chat only.
+        If it may be a direct chat, what is said there is stored as said in one, and disclosed in this chat only.
         """
         itself = (f"direct:{place}",) if doubtful else ()
         return cls(("agent", f"{_GROUP}:", f"{_GROUP}:{place}", *itself), own=frozenset(owners))
 
     @classmethod
     def of_peer(cls, place: str, person: str) -> Hearing:
-        """Return what may be disclosed to a person other than the owner in a direct chat: what they said there and in groups.
-
-        Args:
-            place: the id of the direct chat.
-            person: the id of the person; "" if it is not known.
-        """
+        """Return what may be disclosed to a person other than the owner in a direct chat: what they said there and in groups."""
         said = {place, person} - {""}
         audiences = ("agent", f"direct:{place}", *(f"{_GROUP}@{one}" for one in sorted(said)))
         return cls(audiences, own=frozenset(said))
@@ -95,10 +86,6 @@ class Hearing:
 
         That is everything except what other people said. What others said in groups is disclosed if the query names its
         speaker or its place.
-
-        Args:
-            owners: the ids of the owner.
-            person: the id of the person who writes; "" if it is not known.
         """
         own = {*owners, person} - {""}
         places = (f"direct:{one}" for one in ("", *sorted(own)))
@@ -126,9 +113,7 @@ class Hearing:
     def allows(self, memory: Memory, query: str | None = None) -> bool:
         """Return whether a memory may be disclosed.
 
-        Args:
-            memory: the memory.
-            query: what the user asked; None if the memory was requested by its id or in a list.
+        ``query`` is None for a memory that was requested by its id or in a list.
         """
         filters = filters_of(memory)
         asked_for = _meet(filters, self.named) and (query is None or is_named(memory, query))
@@ -190,11 +175,7 @@ OWN_VOICE: Final = "said by the user"
 def voice(memory: Memory, hearing: Hearing, *, noted: bool, user: str = "the user") -> str:
     """Return a label that says who said a memory and where; "" if neither a person nor an assistant said it.
 
-    Args:
-        memory: the memory.
-        hearing: decides whose words are the user's own.
-        noted: whether a language model wrote the memory.
-        user: the name of the person whose own words the memory may be.
+    ``noted`` says that a language model wrote the memory.
     """
     own, source = hearing.is_own(memory), memory.source
     where = (

@@ -27,9 +27,6 @@ def config_directory(environ: Mapping[str, str]) -> Path:
 
     It is ``$XDG_CONFIG_HOME/memrelay`` if that variable is an absolute path, else ``~/.config/memrelay``.
 
-    Args:
-        environ: the environment variables.
-
     Raises:
         IdentityError: the user has no home directory.
 
@@ -95,11 +92,7 @@ def read_private(path: Path) -> bytes:
 
 
 def create_private(path: Path, data: bytes) -> bool:
-    """Create a file unless it exists. Return whether this call created it.
-
-    Raises:
-        IdentityError: the directory or the file cannot be created.
-    """
+    """Create a file unless it exists. Return whether this call created it. Raises `IdentityError` if it cannot."""
     try:
         with _written_temporarily(path, data) as temporary:
             os.link(temporary, path)

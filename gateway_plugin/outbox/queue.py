@@ -110,7 +110,6 @@ class QueuedItem:
     """An item as a person is shown it.
 
     Attributes:
-        id: what names it to the command line.
         item: the turn, or None when it does not open.
     """
 
@@ -264,10 +263,6 @@ class _Database:
     Every write is one transaction that is on the disk when it returns (write-ahead log, ``synchronous=FULL``). Reading has a
     connection of its own and never waits for a writer. What SQLite reports becomes `OutboxUnavailable`, with a sentence for
     people; a file that is no database any more is set aside, never deleted.
-
-    Args:
-        path: the file; its directory is made with mode 0700 when something is first written.
-        notify: told a sentence for a person when a damaged file was set aside.
     """
 
     def __init__(self, path: Path, notify: Callable[[str], None] | None) -> None:
@@ -415,7 +410,6 @@ def _is_damage(error: Exception) -> bool:
 
 
 def _advice(error: Exception) -> str:
-    """Return what a person does about it."""
     if isinstance(error, OSError) and error.errno in _IN_THE_WAY:
         return "remove the file at this path"
     if isinstance(error, OSError) and error.errno in _FORBIDDEN:
@@ -434,16 +428,7 @@ _TIDY_EVERY: Final = 64
 
 
 def outbox_path(environ: Mapping[str, str], holder: KeyHolder, origin: str) -> Path:
-    """Return the path of the outbox file for one set of keys and one relayer, which may not exist yet.
-
-    Args:
-        environ: the environment variables, which name the state directory.
-        holder: the keys, of a whole account or of one agent.
-        origin: scheme and authority of the relayer's URL, such as ``http://127.0.0.1:8787``.
-
-    Raises:
-        IdentityError: the user has no home directory.
-    """
+    """Return the path of the outbox file for one set of keys and one relayer, which may not exist yet. Raises `IdentityError`."""
     whose = f"{holder.account}\n{holder.only_agent or ''}\n{origin}".encode()
     return state_directory(environ) / f"outbox-{hashlib.sha256(whose).hexdigest()[:16]}.db"
 
@@ -455,10 +440,8 @@ class Outbox:
 
     Args:
         path: the file, made when something is first written; or `IN_MEMORY`.
-        holder: whose keys seal it.
         capacity: how many items it takes, and 64 MiB in all. Beyond them, and up to as many again, a namespace may still have
             eight: what piles up for one that is refused must not keep the others' turns out.
-        notify: told a sentence for a person.
 
     Attributes:
         durable: whether what is in it survives the process; then its writes wait for a disk, and belong off the event loop.
@@ -643,11 +626,7 @@ class Outbox:
             return Versioned(row[0])
 
     def compare_and_set(self, update: ValueUpdate) -> None:
-        """Set a value; durable when it returns.
-
-        Raises:
-            RevisionConflict: the value is not the one that was read.
-        """
+        """Set a value; durable when it returns. Raises `RevisionConflict`: the value is not the one that was read."""
         with self._database.writing() as database:
             self._update(database, update)
 

@@ -32,14 +32,7 @@ _LONGEST: Final = 60.0
 
 @dataclass(slots=True)
 class _Pause:
-    """A namespace whose last delivery failed.
-
-    Attributes:
-        error: why.
-        failures: how many in a row.
-        serial: the number of the last of them among all failures.
-        until: when it is tried again.
-    """
+    """A namespace whose last delivery failed."""
 
     error: GatewayError
     failures: int
@@ -50,9 +43,7 @@ class _Pause:
 class Pauses:
     """The pauses of one sender.
 
-    Args:
-        first: seconds before the first retry of a namespace; doubled up to a minute, and shortened by up to a half at
-            random, so that gateways that failed together do not come back together.
+    The ``first`` pause, in seconds, is doubled up to a minute, and shortened by up to a half at random.
 
     Attributes:
         failures: how many there were in all.
@@ -132,8 +123,6 @@ class Sender:
     """One delivery loop over one outbox.
 
     Args:
-        client: the relayer.
-        outbox: what to deliver.
         identity_of: finds the keys for an item; raises `IdentityError` when they are not held.
         first_pause: seconds before the first retry; doubled up to a minute.
         notify: told a sentence for a person when turns are given up, or wait for room at the relayer; once for each agent and reason.
@@ -198,10 +187,7 @@ class Sender:
         if not self._outbox.claim():
             seconds = min(seconds, _PATIENCE_WITH_OTHERS)
         self.wake()
-        await self._wait(
-            lambda: self._outbox.waiting(namespace) == 0 or namespace in self._pauses,
-            seconds,
-        )
+        await self._wait(lambda: self._outbox.waiting(namespace) == 0 or namespace in self._pauses, seconds)
         return self._outbox.waiting(namespace) == 0
 
     async def flush(self, seconds: float) -> bool:
@@ -332,7 +318,10 @@ class Sender:
     async def _deliver(self, item: OutboxItem) -> None:
         """Deliver or bury an item; raises `GatewayError` when it should be tried again."""
         try:
-            answer = await self._sent(item)
+            identity, request = self._identity_of(item.owner), item.request
+            if self._promised is not None:
+                request = request.model_copy(update={"host_model": True})
+            answer = await self._client.analyze(identity, request)
             if self._heard is not None and answer.position is not None:
                 self._heard(item.owner, answer.position)
             if self._judged is not None and item.request.turns:
@@ -357,12 +346,6 @@ class Sender:
         self._outbox.pass_over(item)
         self.delivered += 1
 
-    async def _sent(self, item: OutboxItem) -> AnalyzeResponse:
-        identity, request = self._identity_of(item.owner), item.request
-        if self._promised is not None:
-            request = request.model_copy(update={"host_model": True})
-        return await self._client.analyze(identity, request)
-
     async def _failed_strangely(self, item: OutboxItem, defect: Exception) -> None:
         kind = type(defect).__name__
         self._strange[item.key] += 1
@@ -380,7 +363,6 @@ class Sender:
         self._tell(agent, f"a captured turn of agent {agent} was dropped: {reason}", reason)
 
     def _tell(self, agent: str, sentence: str, reason: str = _FULL) -> None:
-        """Tell a person, once for each agent and reason."""
         if self._notify is not None and (agent, reason) not in self._told:
             self._told.add((agent, reason))
             self._notify(f"memrelay: {sentence}")
@@ -407,10 +389,6 @@ class Positions:
     A relayer that is asked to be at least as far as the remembered position either is, or says ``rollback_detected``.
     `persist` writes what changed, sealed, next to the outbox, from any thread: a store that was set back while no
     gateway ran is noticed too.
-
-    Args:
-        outbox: where they are kept.
-        kept: whether they outlive the process; False where nothing may be written to this machine.
     """
 
     def __init__(self, outbox: Outbox, *, kept: bool = True) -> None:
@@ -445,11 +423,7 @@ class Positions:
                 self._changed[owner.namespace] = owner
 
     def persist(self) -> None:
-        """Write what changed.
-
-        Raises:
-            OutboxUnavailable: the file cannot be written; the next call tries again.
-        """
+        """Write what changed. Raises `OutboxUnavailable`: the file cannot be written; the next call tries again."""
         while self._changed:
             with self._lock:
                 namespace, owner = next(iter(self._changed.items()))

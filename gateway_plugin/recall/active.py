@@ -38,12 +38,7 @@ MOST_KEPT: Final = 200
 
 
 class ActiveTraces:
-    """Writes the requests and responses of active mode to JSON Lines files, for debugging.
-
-    Args:
-        root: the state directory of the plugin or of its host.
-        directory: ``active.transcriptDir``, a relative path without ``..``.
-    """
+    """Writes the requests and responses of active mode to JSON Lines files, for debugging."""
 
     def __init__(self, root: Path, directory: str) -> None:
         self._root = root
@@ -52,17 +47,7 @@ class ActiveTraces:
     def write(
         self, agent: str, now_ms: int, request: ActiveRecallRequest, answer: ActiveRecallResponse
     ) -> None:
-        """Write one trace and delete the oldest ones beyond `MOST_KEPT`.
-
-        Args:
-            agent: the agent's normal name.
-            now_ms: the time of the request, in ms since the epoch.
-            request: the request to the model.
-            answer: the relayer's response.
-
-        Raises:
-            OSError: the file or its directory cannot be written.
-        """
+        """Write one trace and delete the oldest ones beyond `MOST_KEPT`. Raises `OSError` if it cannot be written."""
         place = self._root / "agents" / typed(agent) / "sessions" / self._directory
         # `Path.mkdir` applies its mode to the last directory only.
         for one in reversed((place, *place.parents)):
@@ -101,7 +86,6 @@ class Reminder:
         outcome: ``ok``, ``empty``, or ``fallback:<reason>``; after a fallback the direct hits are used.
         text: the block for the prompt if the outcome is ``ok``, else "".
         said: the summary in that block, so that capture does not store it as new.
-        detail: the reason, as a message for people.
     """
 
     outcome: str
@@ -117,13 +101,6 @@ class Reminder:
 
 class ActiveRecaller:
     """Asks the relayer's model for summaries, for all turns of one plugin.
-
-    Args:
-        client: the relayer.
-        settings: those of the plugin.
-        clock: the time.
-        traces: where requests and responses are written; None to write none.
-        lent: the host's model, asked if the relayer has none; None if the host offers none.
 
     Attributes:
         cache: recent responses by namespace and request; writes to a namespace drop its entries.
@@ -156,15 +133,8 @@ class ActiveRecaller:
     async def remind(self, turn: Turn, query: Query, direct: RecallResponse, seconds: float) -> Reminder:
         """Return a summary of the memories that are relevant to a turn, or the reason why there is none.
 
-        With ``active.modelFallbackPolicy: resolved-only`` a turn for which there is no model gets nothing; otherwise it gets the
-        direct hits.
-
-        Args:
-            turn: the turn, with its identity and its audience. The requested model is ``active.model``; if that is not
-                set, the model of the chat session; if the host does not name that, ``active.modelFallback`` (AM-15).
-            query: the turn's query to memory.
-            direct: the response of the direct recall.
-            seconds: the time that remains for the turn.
+        With ``active.modelFallbackPolicy: resolved-only`` a turn for which there is no model gets nothing; otherwise it gets
+        the direct hits. The model is ``active.model``, else that of the chat session, else ``active.modelFallback`` (AM-15).
         """
         if not direct.considered or (self._settings.active.mode == "escalate" and not direct.memories):
             return Reminder("empty")
@@ -193,10 +163,8 @@ class ActiveRecaller:
         # The breaker saves time, so only timeouts count: a model whose responses are unusable is asked again next turn.
         timed_out = answer.reason in {"model_timeout", "model_unavailable"}
         (self._breaker.failed if timed_out else self._breaker.succeeded)()
-        return self._said_of_model(self._read(answer), answer)
-
-    def _said_of_model(self, reminder: Reminder, answer: ActiveRecallResponse) -> Reminder:
-        """Add to a reminder that the relayer does not have the model of the settings, so that its text is not ascribed to it."""
+        reminder = self._read(answer)
+        # If the relayer does not have the model of the settings, its text is not ascribed to that model.
         named = self._settings.active.model
         if not named or not answer.model_missing or answer.reason in {"model_timeout", "model_unavailable"}:
             return reminder

@@ -72,7 +72,6 @@ class Counted(BaseModel):
     """The counts of one memory.
 
     Attributes:
-        recalls: how often turns were given the memory.
         relevance: the sum of its relevance in those turns, each 0..1.
         questions: digests of the different queries, at most `MAX_QUESTIONS`.
         last: the time of the last recall, in seconds since the epoch.
@@ -98,7 +97,6 @@ class Promoted(BaseModel):
         id: the id of its new version.
         recalls: how often turns were given it.
         questions: for how many different queries.
-        score: its mean relevance, 0..1.
     """
 
     id: str
@@ -134,7 +132,6 @@ class Difference:
     """The proposals for a whole namespace.
 
     Attributes:
-        proposals: those of all pages.
         examined: the number of memories that were compared.
         expired: the number of live memories whose expiry time has passed, so that they are not recalled any more.
         replaced: what captures replaced lately, newest first.
@@ -189,11 +186,6 @@ class RecallCounts:
     """Counts of the memories that turns were given, by namespace.
 
     They are stored sealed in the outbox's database, so all processes of this gateway share them.
-
-    Args:
-        outbox: where the counts are stored.
-        gateway: the owner of values without a namespace, under which the list of namespaces is stored.
-        clock: the time.
     """
 
     def __init__(self, outbox: Outbox, gateway: NamespaceRef, clock: Clock) -> None:
@@ -223,11 +215,7 @@ class RecallCounts:
             self._unwritten = [*self._unwritten, *new][-_MAX_UNWRITTEN:]
 
     def persist(self) -> None:
-        """Add the recorded hits to the stored counts.
-
-        Raises:
-            OutboxUnavailable: the file cannot be read or written; the next call tries again.
-        """
+        """Add the recorded hits to the stored counts. Raises `OutboxUnavailable`; the next call tries again."""
         with self._persisting:
             self._write()
 
@@ -298,17 +286,7 @@ class RecallCounts:
 
 
 class Consolidator:
-    """Runs consolidation when its schedule is due, in one process of a gateway at a time.
-
-    Args:
-        client: the relayer.
-        outbox: where the time of the last run and the reports are stored.
-        counts: the counts of the memories that turns were given.
-        identity_of: returns the identity for a namespace; raises `IdentityError` if its keys are not held.
-        settings: the schedule, and whether proposals are carried out.
-        clock: the time.
-        gateway: the owner of values without a namespace.
-    """
+    """Runs consolidation when its schedule is due, in one process of a gateway at a time."""
 
     def __init__(
         self,

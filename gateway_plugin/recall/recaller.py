@@ -28,7 +28,6 @@ from gateway_plugin.recall.active import ActiveRecaller, ActiveTraces, Reminder
 from gateway_plugin.recall.consolidation import RecallCounts
 from gateway_plugin.recall.formatting import (
     TRUSTED,
-    ColdStart,
     Selected,
     ShownMemories,
     StandingBlock,
@@ -67,8 +66,6 @@ class _KeptBlock:
     """The standing block of one session.
 
     Attributes:
-        block: the block; None if it is not fetched yet.
-        fetching: the running fetch; None if there is none.
         used_at: when a turn last asked for it, in seconds of the monotonic clock.
         failed_at: when the last fetch failed, in seconds of the monotonic clock; None if it succeeded.
     """
@@ -86,11 +83,6 @@ class StandingBlocks:
     for which it does not arrive in time goes without it, and the next turn gets it. The bytes of a block stay the same
     while the session lasts, so that a provider can cache the prompt; only memories that were erased are removed
     immediately. Groups have no standing block, because it is about one person.
-
-    Args:
-        client: the relayer's client.
-        settings: the recall settings.
-        clock: the source of the current time.
     """
 
     def __init__(self, client: RelayerClient, settings: RecallSettings, clock: Clock) -> None:
@@ -184,13 +176,8 @@ def turn_request(
 ) -> RecallRequest:
     """Build the recall request of one turn, for at most 100 hits.
 
-    Args:
-        recall: the gateway's recall settings, with the number of hits and the minimum relevance.
-        query: the text to search for.
-        hearing: which memories may be disclosed in the turn.
-        standing: the ids of the memories that the prompt contains already, in the session's standing block.
-        spare: number of hits to request beyond ``recall.max_results``, because the plugin's own filters may
-            remove some.
+    ``standing`` are ids of memories in the session's standing block; ``spare`` hits more are requested, because the plugin's
+    own filters may remove some.
     """
     return RecallRequest(
         query=query,
@@ -218,22 +205,6 @@ _ROLLED_BACK: Final = "memories that this gateway has seen are missing from the 
 
 class Recaller:
     """Recalls memories for the turns of one plugin, and turns every failure into a status.
-
-    Args:
-        client: the relayer's client.
-        sender: delivers captured turns; a recall waits for those of its namespace.
-        settings: the gateway's settings.
-        clock: the source of the current time.
-        positions: the positions of logs that this gateway has seen, which detect a log that was set back.
-        book: creates the turns, and holds the state of their sessions.
-        last: stores the traces of the last turns.
-        watchdog: counts the turns that recalled.
-        notify_once: called with problems that a person must solve.
-        cited: returns the place of each memory of an agent's files, such as ``MEMORY.md#3``.
-        counts: counts the memories that turns get; None if consolidation, which uses the counts, is off.
-        traces: writes active mode's trace files; None for none.
-        lent: the host's language model for active mode; None if there is none.
-        shares: the namespaces that agents read besides their own; None for none.
 
     Attributes:
         cache: responses of recent recalls; a write to a namespace drops its entries.
@@ -287,15 +258,7 @@ class Recaller:
         host: HostTurn,
         seconds: float,
     ) -> Injection:
-        """Recall memories for a turn. It never raises: every failure is a status.
-
-        Args:
-            prompt: the user's message as the host has it, as text that can be encoded.
-            earlier: the conversation so far, oldest first, with or without the message.
-            key: the host's session key; None outside of chat sessions.
-            host: what the host knows about the turn besides.
-            seconds: the deadline for everything together.
-        """
+        """Recall memories for a turn. It never raises: every failure is a status."""
         turn: Turn | None = None
         try:
             query = clean_query(prompt)
@@ -321,7 +284,6 @@ class Recaller:
         return injection
 
     async def _with_prompted(self, turn: Turn) -> Turn:
-        """Return a turn with the ids of the memories whose files the host puts into the prompt."""
         if not turn.host.prompted or isinstance(turn.whose, IdentityError):
             return turn
         places = (await self._cited(turn.identity)).items()
@@ -399,27 +361,27 @@ class Recaller:
         return replace(injection, standing=standing.text, always=standing.lines)
 
     async def _add_newest(
-        self,
-        turn: Turn,
-        session: Session,
-        outcome: tuple[Injection, TurnTrace],
-        times: tuple[float, float],
+        self, turn: Turn, session: Session, outcome: tuple[Injection, TurnTrace], times: tuple[float, float]
     ) -> tuple[Injection, TurnTrace]:
-        """Put the newest memories in front of a turn's injection, if its session has not got them yet.
-
-        Args:
-            turn: the turn.
-            session: the state of the chat session.
-            outcome: the injection and the trace of the turn.
-            times: start and end of the recall, in seconds of the monotonic clock.
-        """
+        """Put the newest memories in front of a turn's injection, if its session has not got them yet."""
         (injection, trace), (start, end) = outcome, times
         if not session.begins or not self._settings.recall.cold_start.enabled:
             return outcome
         try:
             shown = ShownMemories.from_injection(injection)
             shown = replace(shown, ids=shown.ids | turn.prompted)
-            begun = await self._said_lately(turn, shown, end - self._clock.monotonic())
+            recall = self._settings.recall
+            offset = datetime.fromtimestamp(self._clock.now(), UTC).astimezone().utcoffset()
+            answer = await self._client.context(
+                turn.identity,
+                days=_NEWEST_DAYS,
+                items=_LINES_OF_A_DAY,
+                offset_minutes=0 if offset is None else int(offset.total_seconds() // 60),
+                audiences=turn.hearing.lasting,
+                trusts=TRUSTED,
+                deadline=max(end - self._clock.monotonic(), _LEAST_SECONDS),
+            )
+            begun = format_days(answer, recall, turn.hearing, shown)
         except RelayerRefused:
             # The relayer does not know this request, or the namespace does not exist. Asking again would change nothing.
             session.begins = False
@@ -433,20 +395,6 @@ class Recaller:
         milliseconds = round((self._clock.monotonic() - start) * 1000)
         begun_with = replace(injection, text=text, milliseconds=milliseconds)
         return begun_with, replace(trace, cold_start=len(begun.said), milliseconds=milliseconds)
-
-    async def _said_lately(self, turn: Turn, shown: ShownMemories, seconds: float) -> ColdStart:
-        recall = self._settings.recall
-        offset = datetime.fromtimestamp(self._clock.now(), UTC).astimezone().utcoffset()
-        answer = await self._client.context(
-            turn.identity,
-            days=_NEWEST_DAYS,
-            items=_LINES_OF_A_DAY,
-            offset_minutes=0 if offset is None else int(offset.total_seconds() // 60),
-            audiences=turn.hearing.lasting,
-            trusts=TRUSTED,
-            deadline=max(seconds, _LEAST_SECONDS),
-        )
-        return format_days(answer, recall, turn.hearing, shown)
 
     async def _search_and_select(
         self, turn: Turn, earlier: Sequence[ChatMessage], session: Session, seconds: float
@@ -522,7 +470,6 @@ class Recaller:
     def _reminded(
         self, turn: Turn, reminder: Reminder, trace: TurnTrace, session: Session, start: float
     ) -> tuple[Injection, TurnTrace]:
-        """Return the injection and the trace of a turn that active mode decided."""
         session.echoes.injected([reminder.said] if reminder.said else [])
         injection = replace(
             self._injection(reminder.outcome, start, detail=reminder.detail),
@@ -625,12 +572,7 @@ _QUERY_CHARS: Final = 80
 def recall_line(injection: Injection, trace: TurnTrace, query: str, settings: PluginSettings) -> str:
     """Return the log line of a recall (CP-29).
 
-    Args:
-        injection: the result of the recall.
-        trace: the trace of the turn.
-        query: the cleaned user message. It is logged only if ``recall.logQueries`` is on: its first 80 characters, without
-            secrets.
-        settings: the gateway's settings.
+    The query is logged only if ``recall.logQueries`` is on: its first 80 characters, without secrets.
     """
     spent = f"{injection.milliseconds}ms"
     about = f"query of {trace.query_chars} characters"

@@ -61,9 +61,7 @@ class Grant(BaseModel):
     """A namespace of this account that an agent of another account was invited to.
 
     Attributes:
-        namespace: its normal name.
         agent_key: the other agent's public key, in hexadecimal digits.
-        writes: whether the agent may write to it.
         until: when the invitation ends, in seconds since the epoch.
         serial: the serial of its certificate, in hexadecimal digits.
     """
@@ -117,11 +115,7 @@ class Shares:
         self._notify_once = NotifyOnce()
 
     def all(self) -> tuple[Share, ...]:
-        """Return all shares of the account.
-
-        Raises:
-            IdentityError: the file cannot be read, or it is damaged.
-        """
+        """Return all shares of the account. Raises `IdentityError`: the file cannot be read, or it is damaged."""
         return () if self._root is None else _shares_in(self._read(), self._root.account)
 
     def grants(self) -> tuple[Grant, ...]:
@@ -198,12 +192,7 @@ class Shares:
         return (*readers, *guests)
 
     def may_write(self, identity: Identity, shared: Identity) -> bool:
-        """Return whether an agent may write to a namespace that is shared with it; raises like `all`.
-
-        Args:
-            identity: the agent's own.
-            shared: one of `shares_of`.
-        """
+        """Return whether an agent may write to a namespace that is shared with it; raises like `all`."""
         if isinstance(shared.owner, Invitation):
             return shared.owner.writes
         return Share(shared.namespace, identity.agent, writes=True) in self.all()
@@ -241,11 +230,7 @@ class Shares:
 
     @property
     def account(self) -> str:
-        """The account whose root secret is held.
-
-        Raises:
-            IdentityError: this host only has the keys of one agent.
-        """
+        """The account whose root secret is held. Raises `IdentityError`: this host only has the keys of one agent."""
         if self._root is None:
             raise IdentityError(
                 "sharing needs the gateway's root secret; this host only has the keys of one agent"
@@ -270,10 +255,6 @@ class Shares:
     def accept(self, identity: Identity, text: str) -> None:
         """Store an invitation, which replaces an earlier one to the same namespace.
 
-        Args:
-            identity: the agent's identity for the namespace, see `invited`.
-            text: the invitation.
-
         Raises:
             IdentityError: the file cannot be written, or the agent has eight shares already.
         """
@@ -294,11 +275,7 @@ class Shares:
         self._change(change)
 
     def drop(self, shown: str, agent: str) -> bool:
-        """Remove an invitation that an agent accepted. Return False if there was none.
-
-        Raises:
-            IdentityError: the file cannot be written.
-        """
+        """Remove an invitation that an agent accepted. Return False if there was none. Raises `IdentityError`."""
 
         def change(stored: _File) -> bool:
             account = self._holder.account if self._holder is not None else ""
@@ -375,13 +352,6 @@ async def recall_shared(
     Relevance is comparable across namespaces. If several hits have the same text, the agent's own is kept. A shared
     namespace that fails or is too slow is left out, and the response is a `MergedResponse` that is marked ``degraded`` and
     says why.
-
-    Args:
-        client: the relayer's client.
-        own: the recall from the agent's own namespace; its errors are raised.
-        shared: the identities for the other namespaces, see `Shares.also_read`.
-        request: the recall request.
-        seconds: the deadline.
     """
     if not shared:
         return await own
@@ -399,7 +369,14 @@ async def recall_shared(
     unavailable = []
     for identity, other in zip(shared, others, strict=True):
         if isinstance(other, GatewayError):
-            unavailable.append(_reason(identity, other))
+            reason = str(other)
+            if (
+                identity.is_guest
+                and isinstance(other, RelayerRefused)
+                and other.code in {"unauthorized", "account_revoked"}
+            ):
+                reason = "its owner has ended the share, or the relayer does not serve that account any more"
+            unavailable.append(f"{identity.shown} is left out: {reason}")
             continue
         hits += [
             SharedHit.model_validate(hit.model_dump() | {"shared_from": identity.shown})
@@ -426,14 +403,3 @@ async def recall_shared(
             "unavailable": tuple(unavailable),
         }
     )
-
-
-def _reason(identity: Identity, error: GatewayError) -> str:
-    reason = str(error)
-    if (
-        identity.is_guest
-        and isinstance(error, RelayerRefused)
-        and error.code in {"unauthorized", "account_revoked"}
-    ):
-        reason = "its owner has ended the share, or the relayer does not serve that account any more"
-    return f"{identity.shown} is left out: {reason}"

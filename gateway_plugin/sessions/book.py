@@ -47,10 +47,6 @@ class Toggles:
     """The switches that turn memory on or off: for a session, for an agent, and for the whole gateway.
 
     Every method raises `OutboxUnavailable` if the switches cannot be read or stored.
-
-    Args:
-        outbox: stores the switches.
-        gateway: the owner of the switches of agents and of the gateway, see `SessionBook.gateway`.
     """
 
     def __init__(self, outbox: Outbox, gateway: NamespaceRef) -> None:
@@ -195,18 +191,6 @@ class SessionBook:
         turn = book.turn(parse_session_key("agent:main:main"), HostTurn(), "What is my cat called?", Purpose.RECALL)
         if turn.decision.allowed:
             session = book.state(turn.identity.namespace, turn.session.key)
-
-    Args:
-        holder: the gateway's keys; None while memory is switched off.
-        settings: the gateway's settings.
-        outbox: stores the switches.
-        agent: the agent of sessions whose key names no agent; None takes it from the settings.
-        notify_once: called with the reason if the switches cannot be read.
-        max_sessions: how many sessions to remember. Beyond that, the least recently used one is forgotten.
-
-    Attributes:
-        holder: the gateway's keys.
-        switches: the switches that turn memory on or off.
     """
 
     def __init__(
@@ -240,11 +224,7 @@ class SessionBook:
         return NamespaceRef(agent or "", "", 0)
 
     def identity(self, ref: SessionRef, host: HostTurn) -> Identity:
-        """Return the identity of a turn.
-
-        Raises:
-            IdentityError: it cannot be determined, or memory is switched off.
-        """
+        """Return the identity of a turn. Raises `IdentityError`: it cannot be determined, or memory is switched off."""
         return self._identified(ref, host.agent, host.sender, host.workspace)
 
     def identity_of_owner(self, owner: NamespaceRef) -> Identity:
@@ -261,15 +241,7 @@ class SessionBook:
     def turn(
         self, ref: SessionRef, host: HostTurn, query: str, purpose: Purpose, *, success: bool = True
     ) -> Turn:
-        """Create a turn with the decisions of the gates.
-
-        Args:
-            ref: the parsed session key.
-            host: what the host knows besides.
-            query: the cleaned latest user message.
-            purpose: what memory is to be used for.
-            success: whether the run succeeded.
-        """
+        """Create a turn with the decisions of the gates."""
         turn = self.ungated_turn(ref, host, query, success=success)
         if turn.outbox_error:
             self._notify_once(turn.outbox_error)
@@ -341,9 +313,7 @@ WHY_CAPTURED: Final = "why_captured"
 class LastTurn:
     """The traces of the last turns.
 
-    Args:
-        outbox: stores the traces.
-        noted: whether traces may be stored; False if capture is switched off, since nothing may then be written.
+    With ``noted`` false, nothing may be stored.
 
     Attributes:
         trace: the trace of the last turn of any session. It must not be shown in a chat, which may be another session.
@@ -380,11 +350,7 @@ class LastTurn:
         }
 
     def persist(self) -> None:
-        """Store the scheduled traces and verdicts.
-
-        Raises:
-            OutboxUnavailable: the file cannot be written; the trace is discarded.
-        """
+        """Store the scheduled traces and verdicts. Raises `OutboxUnavailable`; the trace is then discarded."""
         while self._captured and self._noted:
             owner, said = self._captured.popitem()
             self._outbox.compare_and_set(ValueUpdate(owner, WHY_CAPTURED, json.dumps(said).encode()))
@@ -402,13 +368,7 @@ _DAY: Final = 24 * 3600.0
 
 
 class Watchdog:
-    """Warns if turns recall memories but the host never delivers a turn for capture.
-
-    Args:
-        clock: the source of the current time.
-        notify: called with the warning, at most once a day.
-        enabled: False if capture is switched off on purpose.
-    """
+    """Warns if turns recall memories but the host never delivers a turn for capture."""
 
     def __init__(self, clock: Clock, notify: Callable[[str], None], *, enabled: bool) -> None:
         self._clock = clock
@@ -432,11 +392,9 @@ class Watchdog:
     def recalled(self, session: str = "") -> None:
         """Count a person's turn that recalled, whether it found memories or not.
 
-        When many sessions are active, the current turn of each may not have ended yet. Therefore the first turn of a
-        session after a delivery is not counted; the next ones of the same session are.
-
-        Args:
-            session: identifies the session; "" if there is none, and the turn is then counted immediately.
+        When many sessions are active, the current turn of each may not have ended yet. Therefore the first turn of a session
+        after a delivery is not counted; the next ones of the same session are. Without a ``session``, the turn is counted
+        immediately.
         """
         if session and session not in self._open and len(self._open) < _MOST_AT_ONCE:
             self._open.add(session)

@@ -40,18 +40,12 @@ class Intent(BaseModel):
     """A standing intent.
 
     Attributes:
-        id: its id.
-        text: the reminder.
         triggers: phrases; one of them has to be in a message with all of its words.
         chat: the chats that it is for: a session key, a place or ``direct``; "" for all.
         sender: the person whose messages it is for: an id, or ``owner``; "" for everyone.
-        created: time of creation in ms since the epoch.
-        expires: the time after which it is not given, in ms since the epoch.
         most: how often it is given at most.
         pause: seconds between two times.
-        fires: how often it was given.
-        fired: when it was given last, in ms since the epoch; 0 for never.
-        cancelled: whether it was cancelled.
+        fired: when it was given last, in ms since the epoch, as ``created`` and ``expires`` are; 0 for never.
     """
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
@@ -106,14 +100,7 @@ _INTENTS: Final = TypeAdapter(tuple[Intent, ...])
 
 
 class Intents:
-    """The standing intents of all agents of this machine.
-
-    Args:
-        outbox: stores them.
-
-    Attributes:
-        outbox: the same.
-    """
+    """The standing intents of all agents of this machine."""
 
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
@@ -123,11 +110,7 @@ class Intents:
         return _decoded(self.outbox.get(owner, _NAME).value)
 
     def add(self, owner: NamespaceRef, intent: Intent, now_ms: int) -> Intent:
-        """Store an intent and return it with its id.
-
-        Raises:
-            TooManyIntents: the agent has 100 that may still be given.
-        """
+        """Store an intent and return it with its id. Raises `TooManyIntents`: the agent has 100 that may still be given."""
 
         def added(known: tuple[Intent, ...]) -> tuple[tuple[Intent, ...], Intent]:
             open_ones = [one for one in known if one.status(now_ms) in {"armed", "fired"}]
@@ -154,15 +137,7 @@ class Intents:
     def due(
         self, owner: NamespaceRef, message: str, *, chats: Sequence[str], senders: Sequence[str], now_ms: int
     ) -> tuple[Intent, ...]:
-        """Return the intents that a message triggers, at most three, and count them as given.
-
-        Args:
-            owner: the agent.
-            message: the person's message.
-            chats: the names of the chat, see `Intent.chat`.
-            senders: the names of the person, see `Intent.sender`.
-            now_ms: the time, in ms since the epoch.
-        """
+        """Return the intents that a message triggers, at most three, and count them as given."""
         if not self.all(owner):
             return ()
 

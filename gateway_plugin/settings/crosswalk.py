@@ -40,14 +40,11 @@ ALIASES: Final[dict[str, Path]] = {
     "privateKey": ("key",),
 }
 
-RANGES: Final[dict[str, tuple[int, int]]] = {
-    "maxRecallResults": (1, 20),
-    "requestTimeoutMs": (1000, 60_000),
-}
+RANGES: Final[dict[str, tuple[int, int]]] = {"maxRecallResults": (1, 20), "requestTimeoutMs": (1000, 60_000)}
 """The bounds of settings under the names of an earlier plugin, where ours are wider (MW-29)."""
 
 WITHOUT_EFFECT: Final[dict[str, str]] = {
-    "provider": "embeddings are computed by the relayer; choose the model there with --embedder",
+    "provider": "embeddings are computed by the relayer; choose the model there with --embedder"
 }
 """The keys of earlier plugins that are accepted but have no effect here, each with the reason (MS-15)."""
 
@@ -108,12 +105,7 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
         "host_model": {"turn_summaries": True},
     },
     "active-memory": {
-        "recall": {
-            "format": "active-memory",
-            "position": "system-append",
-            "mode": "active",
-            "max_results": 5,
-        }
+        "recall": {"format": "active-memory", "position": "system-append", "mode": "active", "max_results": 5}
     },
 }
 
@@ -131,17 +123,12 @@ _VARIABLE: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
 _MAX_DEPTH: Final = 6
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
 _ELSEWHERE: Final = {
-    "disabled": "set MEMRELAY_DISABLE=1 in the environment, or recall.enabled and capture.enabled to false",
+    "disabled": "set MEMRELAY_DISABLE=1 in the environment, or recall.enabled and capture.enabled to false"
 }
 
 
 def translate(config: object, environ: Mapping[str, str], shape: Shape) -> dict[str, Any]:
     """Return a configuration as a tree of the settings model's field names, with preset and variables filled in.
-
-    Args:
-        config: the configuration as the host gives it.
-        environ: the environment variables.
-        shape: the field names of the settings model.
 
     Raises:
         SettingsError: the configuration is not an object, has an unknown key, sets one setting to two different values, or
@@ -159,8 +146,6 @@ def translate(config: object, environ: Mapping[str, str], shape: Shape) -> dict[
 
 
 class _Reader:
-    """Collects the values of one configuration, and all its errors."""
-
     def __init__(self, environ: Mapping[str, str], shape: Shape) -> None:
         self.issues: list[SettingsIssue] = []
         self._environ = environ
@@ -192,7 +177,7 @@ class _Reader:
             raise SettingsError(*self.issues)
         if self._unused:
             self._tree["unused"] = tuple(self._unused)
-        return _merged(self._preset, self._tree)
+        return merged_into(self._preset, self._tree)
 
     def _put_timeout(self, key: str, value: Any) -> None:
         """Set active-memory's timeout for the mode that is on; a value too long for direct mode is always active mode's."""
@@ -374,12 +359,13 @@ def _dotted(shape: Shape) -> Iterator[str]:
             yield from (f"{_camel(name)}.{_camel(child)}" for child in inner)
 
 
-def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merged_into(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object with the values of another one merged into it, recursively."""
     merged = dict(under)
     for key, value in over.items():
         below = merged.get(key)
         both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        merged[key] = _merged(below, value) if both and isinstance(below, Mapping) else value
+        merged[key] = merged_into(below, value) if both and isinstance(below, Mapping) else value
     return merged
 
 

@@ -36,37 +36,6 @@ from gateway_plugin.text.patterns import MAX_PATTERNS, compile_pattern
 from relayer.wire.loopback import is_loopback
 from relayer.wire.redaction import CLASSES, Action
 
-__all__ = [
-    "DEFAULT_NAMESPACE_VARIABLE",
-    "DEFAULT_URL",
-    "MAX_OWNERS",
-    "PROFILE_VARIABLE",
-    "UNSETTABLE",
-    "ActiveSettings",
-    "CaptureRules",
-    "CaptureSettings",
-    "CaptureStrategy",
-    "ColdStartSettings",
-    "DailyLogFormat",
-    "FilesSettings",
-    "Format",
-    "HostModelSettings",
-    "LocalRelayerSettings",
-    "NamespaceScope",
-    "NamespaceSettings",
-    "OfferSettings",
-    "PluginSettings",
-    "PromptPosition",
-    "PromptStyle",
-    "QueryMode",
-    "RecallMode",
-    "RecallSettings",
-    "SettingsResult",
-    "SourcePenalty",
-    "load_settings",
-    "safe_load",
-]
-
 _MAX_URL_CHARS: Final = 2048
 MAX_OWNERS: Final = 16
 """Maximum number of ids of the owner."""
@@ -421,10 +390,7 @@ class CaptureSettings(_Settings):
         2, ge=1, le=2000, description="minimum length of a message; wide characters count as two"
     )
     max_length: int = Field(
-        64_000,
-        ge=10,
-        le=64_000,
-        description="maximum length of a message; a longer one is cut in its middle",
+        64_000, ge=10, le=64_000, description="maximum length of a message; a longer one is cut in its middle"
     )
     min_turn_length: int = Field(
         0, ge=0, le=10_000, description="maximum length of all messages of a turn together"
@@ -464,8 +430,7 @@ class CaptureSettings(_Settings):
         description="layout of these files; memsearch: headings and comments name the session of each memory, and summaries are written, too",
     )
     redaction: Redaction = Field(
-        default_factory=dict,
-        description="handling of each class of secret: redact (default), block or allow",
+        default_factory=dict, description="handling of each class of secret: redact (default), block or allow"
     )
 
 
@@ -508,8 +473,7 @@ class NamespaceSettings(_Settings):
         description="also recall memories that the agent stored before `default`, `profile` or `scope` was changed",
     )
     renamed: Renamed = Field(
-        default_factory=dict,
-        description="new names of agents whose keys were rotated: { old: new }",
+        default_factory=dict, description="new names of agents whose keys were rotated: { old: new }"
     )
 
 
@@ -517,8 +481,7 @@ class LocalRelayerSettings(_Settings):
     """Settings of the local relayer, which the gateway can start."""
 
     autostart: bool = Field(
-        True,
-        description="if no URL is set, start a relayer on this machine and share it with other gateways",
+        True, description="if no URL is set, start a relayer on this machine and share it with other gateways"
     )
 
 
@@ -651,8 +614,7 @@ class ConsolidationSettings(_Settings):
         description="schedule in cron syntax: minute, hour, day, month and weekday, in local time",
     )
     apply: bool = Field(
-        False,
-        description="also remove repeated and replaced memories; if false, they are only proposed",
+        False, description="also remove repeated and replaced memories; if false, they are only proposed"
     )
     write_files: bool = Field(
         False,
@@ -843,9 +805,7 @@ _FIELDS = 5
 def next_time(line: str, moment: float) -> float:
     """Return the next time of a cron line, in seconds since the epoch.
 
-    Args:
-        line: five fields, such as ``0 3 * * *``.
-        moment: the time after which to search, in seconds since the epoch.
+    The line has five fields, such as ``0 3 * * *``.
 
     Raises:
         ValueError: the line is not a cron line, or matches no day.

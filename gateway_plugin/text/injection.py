@@ -157,8 +157,7 @@ class ScanResult:
 
 
 _LOOKALIKES: Final = str.maketrans(
-    "аеорсхуіјѕһԁԛԝкмтвнгёїαεοριυνκτχηβıɡɩʟοϲ",
-    "aeopcxyijshdqwkmtbhreiaeopiuvktxnbigiloc".replace(" ", ""),
+    "аеорсхуіјѕһԁԛԝкмтвнгёїαεοριυνκτχηβıɡɩʟοϲ", "aeopcxyijshdqwkmtbhreiaeopiuvktxnbigiloc".replace(" ", "")
 )
 _SPACED: Final = re.compile(r"(?<!\w)(?:\w[ .*_-]){4,60}\w(?!\w)")
 _SPACE: Final = re.compile(r"[^\S\n]+")
@@ -194,22 +193,18 @@ def scan(text: str) -> ScanResult:
     place = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), key=_KEY, digest_size=16).digest()
     verdict = _known.get(place)
     if verdict is None:
-        verdict = _read(text)
+        blocking, suspicious = _match(text)
+        hidden = "".join(chr(ord(char) - 0xE0000) for run in _TAG_CHARS.findall(text) for char in run)
+        if hidden:
+            # Invisible tag characters have no honest use outside of flag emoji.
+            blocking.add(InjectionClass.ENCODED)
+        if any(any(_match(payload)) for payload in _payloads(text)):
+            blocking.add(InjectionClass.ENCODED)
+        verdict = ScanResult(frozenset(blocking), frozenset(suspicious - blocking))
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
         _known[place] = verdict
     return verdict
-
-
-def _read(text: str) -> ScanResult:
-    blocking, suspicious = _match(text)
-    hidden = "".join(chr(ord(char) - 0xE0000) for run in _TAG_CHARS.findall(text) for char in run)
-    if hidden:
-        # Invisible tag characters have no honest use outside of flag emoji.
-        blocking.add(InjectionClass.ENCODED)
-    if any(any(_match(payload)) for payload in _payloads(text)):
-        blocking.add(InjectionClass.ENCODED)
-    return ScanResult(frozenset(blocking), frozenset(suspicious - blocking))
 
 
 def normalise(text: str) -> str:

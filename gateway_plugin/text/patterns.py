@@ -47,7 +47,6 @@ class _Scan:
     levels: list[_Level] = field(default_factory=lambda: [_Level()])
 
     def run(self) -> int:
-        """Return the bound for a whole search."""
         while self.at < len(self.source):
             self._step()
         # With several alternatives, or a mark that makes the anchor optional, a search starts everywhere.

@@ -82,8 +82,7 @@ _SENDER_BLOCK: Final = re.compile(r"^Sender \(untrusted metadata\):\s*(?:```json
 def split_senders(text: str) -> list[tuple[str, str, str]]:
     """Return the parts of a group's message: the name and the id that its host put before each, and what was said.
 
-    Args:
-        text: without its other envelopes. A part without a name has "" for both; lines of the same sender are one part.
+    A part without a name has "" for both; lines of the same sender are one part.
     """
     parts: list[tuple[str, str, list[str]]] = []
     for line in text.split("\n"):

@@ -8,13 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field
 
 from gateway_plugin.outbox.sender import off_loop
-from gateway_plugin.sessions.intents import (
-    COOLDOWN_SECONDS,
-    LIFETIME_SECONDS,
-    MAX_FIRES,
-    Intent,
-    Intents,
-)
+from gateway_plugin.sessions.intents import COOLDOWN_SECONDS, LIFETIME_SECONDS, MAX_FIRES, Intent, Intents
 from gateway_plugin.settings.model import CaptureSettings
 from gateway_plugin.text.injection import scan
 from gateway_plugin.text.wrappers import strip
@@ -33,7 +27,6 @@ _Phrase = Annotated[str, Field(min_length=2, max_length=100)]
 
 
 def _phrases(value: object) -> object:
-    """Return the phrases of a text that lists them with commas; any other value as it is."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 

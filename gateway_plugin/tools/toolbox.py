@@ -85,21 +85,10 @@ _HEADING: Final = (
 )
 
 
-async def read_kept(
-    client: RelayerClient,
-    asked: TranscriptArguments,
-    absent: NoSuchLog,
-    turn: Turn,
-) -> str:
+async def read_kept(client: RelayerClient, asked: TranscriptArguments, absent: NoSuchLog, turn: Turn) -> str:
     """Return the part of a session's transcript that the relayer has stored, for a session of which the host has no log.
 
     The result has the form of `gateway_plugin.files.transcript.read_transcript`, after a line that says where it is from.
-
-    Args:
-        client: the relayer's client.
-        asked: the model's arguments; the path is a session key here.
-        absent: the host's error.
-        turn: the turn, which says who reads the answer. In a group, only the turn's own session can be read.
 
     Raises:
         ToolError: the relayer has no transcript of the session either, or the anchor is not in it.
@@ -112,7 +101,7 @@ async def read_kept(
     try:
         kept = await client.transcript(turn.identity, request, deadline=_TRANSCRIPT_DEADLINE)
     except GatewayError as error:
-        raise _not_told(absent, error) from error
+        raise ToolError(f"{absent}; and the relayer could not be asked: {error}") from error
     if not kept.total:
         raise absent
     if not kept.lines:
@@ -121,10 +110,6 @@ async def read_kept(
         )
     said = [DialogueEntry(line.id, _SPEAKERS[line.role], line.text, line.call) for line in kept.lines]
     return "\n".join([_HEADING, *(one.line for one in said if not scan(one.text).blocked)])
-
-
-def _not_told(absent: NoSuchLog, error: GatewayError) -> ToolError:
-    return ToolError(f"{absent}; and the relayer could not be asked: {error}")
 
 
 READING: Final = frozenset(
@@ -197,12 +182,7 @@ def failure(error: GatewayError) -> ToolAnswer:
 class Toolbox:
     """Runs the memory tools against one relayer.
 
-    Args:
-        client: the relayer's client.
-        settings: the gateway's settings: minimum relevance, ranking and redaction.
-        clock: the source of the current time.
-        cited: the current file and line of memories that come from files, by their ids: ``MEMORY.md#3``.
-        shares: the namespaces that agents may read besides their own; None for none.
+    ``cited`` has the current file and line of memories that come from files, by their ids: ``MEMORY.md#3``.
     """
 
     def __init__(
@@ -220,13 +200,7 @@ class Toolbox:
         self._shares = shares
 
     async def call(self, tool: str, arguments: Mapping[str, object], turn: Turn) -> ToolAnswer:
-        """Run a tool. It never raises: failures are returned as a `ToolAnswer`.
-
-        Args:
-            tool: the name of the tool, see `gateway_plugin.tools.arguments`.
-            arguments: the arguments as the model passed them.
-            turn: the turn in which the model called the tool.
-        """
+        """Run a tool. It never raises: failures are returned as a `ToolAnswer`."""
         try:
             parsed = parse_arguments(tool, arguments)
             named = getattr(parsed, "namespace", None)
@@ -360,7 +334,6 @@ class Toolbox:
         return ToolAnswer(text, details)
 
     def _read(self, asked: GetArguments, turn: Turn) -> ToolAnswer | None:
-        """Return the requested lines of a file; None if there is no such file."""
         if turn.host.files is None:
             return None
         path, _, anchor = asked.ref.strip().partition("#")
@@ -695,7 +668,6 @@ def _keeps_secrets(turn: Turn) -> bool:
 
 
 def _is_group(path: str) -> bool:
-    """Return whether a path is the key of a session of a group."""
     try:
         ref = parse_session_key(path)
     except IdentityError:
@@ -751,12 +723,7 @@ def _granted(identity: Identity, namespace: str | None) -> Identity:
 
 
 def _shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
-    """Return a memory as a dictionary for programs, also under the keys of the memory systems that memrelay replaces.
-
-    Args:
-        memory: the memory; its text is escaped in the result.
-        source: the file and line that it comes from, escaped: ``MEMORY.md#3``; "" if it was said in a conversation.
-    """
+    """Return a memory as a dictionary for programs, also under the keys of the memory systems that memrelay replaces."""
     text = escape(memory.text)
     path, _, anchor = source.rpartition("#")
     shown = {
@@ -781,7 +748,6 @@ def _shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
 
 
 def _with_age(memory: Memory, clock: Clock, hearing: Hearing) -> str:
-    """Return a memory as an escaped line for the model: its age, whose words it is if not the user's, and its text."""
     now = datetime.fromtimestamp(clock.now(), UTC).astimezone()
     return f"({age_in_words(told_at(memory), now)}{_others(memory, hearing)}) {escape(memory.text)}"
 

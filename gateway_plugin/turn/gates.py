@@ -141,8 +141,6 @@ class Turn:
     """A turn of an agent: its identity, its message, its readers, and the decisions of the gates.
 
     Attributes:
-        session: the parsed session key.
-        host: what the host knows besides.
         query: the *cleaned* latest user message, see `gateway_plugin.turn.query.clean_query`; its length is measured, and it is
             searched for.
         whose: the agent, its namespace and keys, or the error if they cannot be determined. The error is raised by
@@ -322,18 +320,8 @@ _CONTROL: Final = re.compile(
 
 
 def gate(turn: Turn, settings: PluginSettings, purpose: Purpose = Purpose.RECALL) -> Decision:
-    """Return the decision of the gates on a turn: the objection of the first gate that has one, or permission.
-
-    Args:
-        turn: the turn.
-        settings: the gateway's settings.
-        purpose: what memory is to be used for.
-    """
-    for name, objection in GATES:
-        reason = objection(turn, settings, purpose)
-        if reason is not None:
-            return Decision(False, name, reason)
-    return Decision(True)
+    """Return the decision of the gates on a turn: the objection of the first gate that has one, or permission."""
+    return next((one for one in explain(turn, settings, purpose) if not one.allowed), Decision(True))
 
 
 def explain(turn: Turn, settings: PluginSettings, purpose: Purpose = Purpose.RECALL) -> tuple[Decision, ...]:

@@ -83,8 +83,7 @@ class ChatMessage:
 def prompt_text(prompt: object) -> str:
     """Return the text of a prompt.
 
-    Args:
-        prompt: a string, or a list of content parts as messages have them.
+    Content parts are those that messages have.
 
     Raises:
         TypeError: the prompt is neither.
@@ -140,16 +139,11 @@ def spoken_in_group(
 ) -> tuple[ChatMessage, ...]:
     """Split the messages of a group by author, and set the speaker and the sender of each.
 
-    Hosts write the author's name in front of a message, and may put what others wrote meanwhile in front of the message
-    that they answer. All of that is text, which any member can imitate; only the sender of the turn comes from the host
-    itself. Therefore only the part of the last message that follows the last name in it is attributed to that person, and
-    only if the name does not come with another id. The sender of everything else counts as unknown.
-
-    Args:
-        messages: the conversation, oldest first.
-        person: the id of the author of the last message, see `gateway_plugin.keys.people.platform_id`; "" if the host does not
-            say.
-        sender: the same id as the host writes it.
+    Hosts write the author's name in front of a message, and may put what others wrote meanwhile in front of the message that
+    they answer. All of that is text, which any member can imitate; only the sender of the turn comes from the host itself.
+    Therefore only the part of the last message that follows the last name in it is attributed to that person, and only if the
+    name does not come with another id. The sender of everything else counts as unknown. ``person`` is the id of the author of
+    the last message, see `gateway_plugin.keys.people.platform_id`; "" if it is unknown.
     """
     last = max((at for at, message in enumerate(messages) if message.role is Role.USER), default=-1)
     told: list[ChatMessage] = []
@@ -276,13 +270,7 @@ def _unwrapped(prompt: str) -> str:
 
 
 def build_query(latest: str, history: Sequence[ChatMessage], settings: PluginSettings) -> Query:
-    """Build the query of a turn.
-
-    Args:
-        latest: the latest user message, cleaned.
-        history: the earlier messages, oldest first, without the latest one.
-        settings: the recall mode, the query mode and the limits per message (AM-12, AM-20).
-    """
+    """Build the query of a turn."""
     if settings.recall.mode is RecallMode.DIRECT:
         return Query(latest=latest, search=clip_middle(latest, MAX_QUERY_CHARS), context=latest)
     return Query(

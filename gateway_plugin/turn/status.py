@@ -268,12 +268,7 @@ REASONS: Final = {
 
 
 def without_effect(settings: PluginSettings, account: str) -> tuple[str, ...]:
-    """Return a message for each setting that is set and has no effect. The messages do not contain values.
-
-    Args:
-        settings: the gateway's settings.
-        account: the id of the account that belongs to the gateway's secret; an equal ``accountId`` is not reported.
-    """
+    """Return a message for each setting that is set and has no effect. The messages do not contain values."""
     told = {
         "active.fastMode": settings.active.fast_mode,
         "active.toolsAllow": "tools_allow" in settings.active.model_fields_set,

@@ -17,7 +17,7 @@ from typing import Final
 import httpx
 
 from gateway_plugin.calls.clock import SystemClock
-from gateway_plugin.commands.run import ask, guarded
+from gateway_plugin.commands.run import Run, guarded
 from gateway_plugin.files.memwal import MemWalAccess, Walked, import_memwal, list_memwal
 from gateway_plugin.files.sending import send_items
 from gateway_plugin.keys.identity import DEFAULT_AGENT, DEFAULT_NAME
@@ -37,10 +37,7 @@ _MOST_BYTES: Final = 64 * 1024
 def checked_access(given: Sequence[str], called: Sequence[str], fix: str) -> MemWalAccess:
     """Return service and key; exit with an error if a value is invalid.
 
-    Args:
-        given: private key, account id, URL.
-        called: their names at their source, for error messages.
-        fix: how to fix an invalid value.
+    The values are private key, account id and URL; ``called`` are their names in error messages.
     """
     key, account = _KEY.fullmatch(given[0]), _ACCOUNT.fullmatch(given[1])
     checked = safe_load({"url": given[2]}, {})
@@ -95,7 +92,9 @@ def import_all(
         walked = guarded(partial(asyncio.run, read_namespace(access, namespace, say)))
         counts = Counter({"found": walked.found})
         if walked.items and not dry_run:
-            counts += ask(url, _whose(agent, namespace), partial(send_items, items=walked.items))
+            counts += Run(agent=_whose(agent, namespace), url=url).ask(
+                partial(send_items, items=walked.items)
+            )
         total += counts
         say(
             f"{namespace}: {', '.join(f'{count} {word}' for word, count in sorted(counts.items())) or 'none'}"

@@ -176,12 +176,6 @@ def search_result(hit: RecallHit, cited: Mapping[str, str]) -> dict[str, object]
     }
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command()(index)
-    app.command()(transcript)
-
-
 @dataclass(slots=True)
 class OpenIndex:
     """An agent's files: the host's name for the agent, the roots that the host configures, and the index."""
@@ -285,16 +279,8 @@ def watch_files(
 ) -> None:
     """Scan the files repeatedly until Ctrl-C, which ends it without an error.
 
-    An error of the relayer is printed, and the next scan tries again.
-
-    Args:
-        context: the agent and the relayer.
-        index: the index of the files.
-        output: prints the changes.
-        roots: places to scan in addition to those of the index.
-        every: seconds between two scans.
-        force: whether the first scan sends unchanged lines as well.
-        told: called with each changed file and its counts, instead of printing a summary of each scan.
+    An error of the relayer is printed, and the next scan tries again. ``told`` gets each changed file with its counts,
+    instead of a printed summary of each scan.
     """
 
     async def forever(client: RelayerClient) -> None:

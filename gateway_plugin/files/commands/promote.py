@@ -358,15 +358,6 @@ def _candidates(opened: OpenIndex) -> list[Candidate]:
 
 
 def days_told(opened: OpenIndex, first: date, last: date) -> dict[date, list[Memory]]:
-    """Return the owner's memories of some days, by the local day on which they were told.
-
-    Args:
-        opened: the agent's files.
-        first: the first day.
-        last: the last day, included.
-
-    Returns:
-        The memories by day, in the order in which the relayer lists them; a day without memories is missing.
-    """
+    """Return the owner's memories of some days, by the local day on which they were told."""
     identity = opened.context.identity
     return with_client(opened.context.settings, lambda client: owners_days(client, identity, first, last))

@@ -222,7 +222,6 @@ def _check_together(
     as_backup: bool,
     unsigned: bool,
 ) -> None:
-    """Exit with an error if options exclude each other."""
     if source is not None and (paths or as_backup or unsigned):
         fail(USAGE, "--from: cannot be combined with PATH, --as-backup or --unsigned", "leave them out")
     if source is None and namespaces:
@@ -285,13 +284,6 @@ def watch(
     )
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command()(export)
-    app.command("import")(import_files)
-    app.command()(watch)
-
-
 def _end(problems: list[str]) -> None:
     for problem in problems:
         complain(problem, "")
@@ -304,18 +296,15 @@ def _read_or_say(
     root: Path, path: Path, backup_of: KeyHolder | None, problems: list[str]
 ) -> list[ImportItem] | None:
     try:
-        return _read(root, path, backup_of)
+        return read_file(
+            path, shown_name(root, path), root=None if path == root else root, backup_of=backup_of
+        )
     except NoBackup as error:
         fix = "without --as-backup it is imported as statements of a file; with --unsigned its claims are accepted"
         problems.append(f"{error}; {fix}")
     except ImportProblem as error:
         problems.append(str(error))
     return None
-
-
-def _read(root: Path, path: Path, backup_of: KeyHolder | None = None) -> list[ImportItem]:
-    """Read a file that was named itself, or is in a folder that was named."""
-    return read_file(path, shown_name(root, path), root=None if path == root else root, backup_of=backup_of)
 
 
 def _sentence(counts: Counter[str]) -> str:

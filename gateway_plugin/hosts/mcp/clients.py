@@ -48,12 +48,7 @@ def place_of(client: ClientProgram) -> str:
 
 
 def started_block(client: ClientProgram, start: StartCommand) -> str:
-    """Return the configuration text with which a client starts the server over standard streams.
-
-    Args:
-        client: the program, which decides on the format: TOML for Codex, JSON for the others.
-        start: the command with its arguments and environment variables.
-    """
+    """Return the configuration text with which a client starts the server over standard streams."""
     entry: dict[str, Any] = {"command": start.command, "args": list(start.arguments)}
     if client in {ClientProgram.CLAUDE_CODE, ClientProgram.VSCODE}:
         entry = {"type": "stdio", **entry}

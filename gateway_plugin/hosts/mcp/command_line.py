@@ -27,6 +27,7 @@ from gateway_plugin.commands.run import (
     agent_identity,
     bridge_command,
     command,
+    days_option,
     find_context,
     guarded,
     root_holder,
@@ -71,7 +72,7 @@ from gateway_plugin.hosts.mcp.definitions import Offered
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import DEFAULT_URL, PluginSettings
 from relayer.wire import names
-from relayer.wire.command_line import FAILED, USAGE, answer_in_lines, fail, span
+from relayer.wire.command_line import FAILED, USAGE, answer_in_lines, fail
 from relayer.wire.errors import InvalidName
 from relayer.wire.fields import render_time
 from relayer.wire.loopback import in_url, is_loopback
@@ -110,18 +111,11 @@ NamespaceOption = Annotated[
 LabelOption = Annotated[
     str, typer.Option("--label", metavar="TEXT", help="For you, to tell one from another.")
 ]
-DaysOption = Annotated[
-    float,
-    typer.Option(
-        parser=span("--days", "d", least=1, most=3650), metavar="DAYS|12w", help="How long the keys are good."
-    ),
-]
+DaysOption = Annotated[float, days_option("How long the keys are good.")]
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The options of a server."""
-
     relayer: str | None
     agent: str | None
     namespace: str
@@ -261,7 +255,6 @@ def _serve_http(choice: _Choice, host: str, port: int) -> None:
 
 
 def _plugin(choice: _Choice) -> AsyncMemoryPlugin:
-    """Create the plugin of a server. Raises `GatewayError`."""
     settings = settings_from(None, os.environ, url=_url(choice.relayer))
     if settings.disabled:
         return AsyncMemoryPlugin(settings=settings, agent=choice.agent)
@@ -278,7 +271,6 @@ async def _opened(memory: ClientMemory) -> None:
 
 
 def _url(chosen: str | None) -> str | None:
-    """Return the relayer's URL from option or variables; None if neither is set."""
     return chosen or _first(_URL_VARIABLES)
 
 
@@ -413,7 +405,6 @@ def _login(relayer: str | None, agent: str | None, *, label: str, days: float, o
 def _issued(
     relayer: str | None, agent: str | None, label: str, days: float, *, instead: str = ""
 ) -> tuple[Credentials, PluginSettings]:
-    """Create an agent's keys, and return them with the settings of their relayer."""
     context = find_context(_url(relayer), agent)
     holder = root_holder(context, "making an agent's keys", instead=instead)
     whose, url, now = context.identity.agent, context.settings.url, int(SystemClock().now())
@@ -488,8 +479,7 @@ def logout(
     *,
     yes: YesOption = False,
     here: Annotated[
-        bool,
-        typer.Option("--here", help="Only remove the file; the keys stay valid until they are revoked."),
+        bool, typer.Option("--here", help="Only remove the file; the keys stay valid until they are revoked.")
     ] = False,
 ) -> None:
     """Take the saved keys back at the relayer, then remove them from this machine.

@@ -56,11 +56,8 @@ class Credentials(BaseModel):
 
     Attributes:
         relayer: URL of the relayer that they were created for; choosing another one never changes the file.
-        account: the account's id.
-        agent: the agent's normal name.
         secret: its secret, 64 hex digits.
         certificate: the certificate, as `gateway_plugin.keys.identity.AgentHolder.parse` takes it.
-        label: a name for people.
         created_at: seconds since 1970, as is ``expires_at``.
     """
 
@@ -90,11 +87,7 @@ def credentials_path(environ: Mapping[str, str]) -> Path:
 
 
 def saved(environ: Mapping[str, str]) -> Credentials | None:
-    """Return the saved keys, or None if there are none.
-
-    Raises:
-        IdentityError: the file is readable by others, or damaged; it is not changed.
-    """
+    """Return the saved keys, or None if there are none. Raises `IdentityError` if the file is readable by others, or damaged."""
     path = credentials_path(environ)
     try:
         return Credentials.model_validate_json(read_private(path))
@@ -133,11 +126,6 @@ def find_holder(
 
     Keys from settings or environment take precedence, then the saved keys of that agent, then the gateway's
     secret, which is created if there is none.
-
-    Args:
-        environ: the environment variables; secrets may be removed from it.
-        settings: the gateway's settings.
-        agent: the agent that the server serves; None for that of the saved keys, or the default.
 
     Raises:
         IdentityError: there are no keys for that agent, or they cannot be read.
@@ -202,11 +190,7 @@ class Pairing:
         return _REQUEST + base64url.encode(json.dumps(asked).encode())
 
     def open(self, reply: str) -> Credentials:
-        """Decrypt the reply.
-
-        Raises:
-            IdentityError: it is no reply to this request, or came too late.
-        """
+        """Decrypt the reply. Raises `IdentityError`: it is no reply to this request, or came too late."""
         if time.monotonic() - self.begun > PAIRING_SECONDS:
             raise IdentityError(f"the reply came after more than five minutes; begin again: {_LOGIN} --pair")
         try:
@@ -247,7 +231,6 @@ class ClientToken:
         agent: the agent whose memories it gives access to, in the form that commands take.
         digest: SHA-256, hex.
         created_at: seconds since 1970.
-        label: a name for people.
     """
 
     agent: str
@@ -262,11 +245,7 @@ class ClientToken:
 
 
 class ClientTokens:
-    """The tokens of this user's HTTP clients. The server applies changes made by a command immediately.
-
-    Args:
-        environ: the environment, by which the file is found.
-    """
+    """The tokens of this user's HTTP clients. The server applies changes made by a command immediately."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.path = config_directory(environ) / "mcp-tokens.json"

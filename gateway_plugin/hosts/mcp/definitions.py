@@ -30,10 +30,6 @@ class ToolDefinition:
     """A tool as a client lists it.
 
     Attributes:
-        name: the name by which it is called.
-        title: a name for people.
-        description: the description for the model.
-        parameters: JSON schema of the arguments.
         output: JSON schema of the structured result; failures have none.
         reads: whether it changes nothing.
         destroys: whether it removes something from recall, so that a client may want to ask a person first.

@@ -62,13 +62,7 @@ class _Client:
 
 
 class Guard:
-    """Middleware that requires a token, identifies the caller by it, and limits sessions.
-
-    Args:
-        app: the protocol's application.
-        agent_of: returns the agent of a token.
-        clock: the time.
-    """
+    """Middleware that requires a token, identifies the caller by it, and limits sessions."""
 
     def __init__(self, app: ASGIApp, agent_of: AgentOf, clock: Clock) -> None:
         self._app = app
@@ -114,7 +108,6 @@ class Guard:
             await self._app(scope, receive, self._noting(send, client, session, scope["method"]))
 
     async def _streamed(self, client: _Client, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond with a stream. It counts as a session as long as it lasts."""
         name = secrets.token_bytes(16)
         now = self._clock.monotonic()
         client.sessions[name] = now
@@ -139,7 +132,6 @@ class Guard:
         return _MINUTE if len(client.sessions) >= MAX_SESSIONS_OF_ONE else 0.0
 
     def _noting(self, send: Send, client: _Client, session: bytes | None, method: str) -> Send:
-        """Return a sender that records which session a response opens, uses or ends."""
 
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -13,14 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.hosting import (
-    DEFAULT_AGENT,
-    DEFAULT_NAME,
-    HostTurn,
-    ToolAnswer,
-    TurnAudience,
-    framed,
-)
+from gateway_plugin.hosting import DEFAULT_AGENT, DEFAULT_NAME, HostTurn, ToolAnswer, TurnAudience, framed
 from gateway_plugin.hosts.mcp.definitions import MAX_BULK, MEMWAL_NAMES, NOTICE, RESOURCES, TEMPLATE
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import PluginSettings
@@ -75,9 +68,7 @@ class McpAnswer:
     """The result of a call.
 
     Attributes:
-        text: the text for the model.
         structured: the result for programs, in the schema of the tool's definition; None for failures.
-        failed: whether the text is an error.
     """
 
     text: str
@@ -200,7 +191,6 @@ class ClientMemory:
     async def _memwal(
         self, name: str, arguments: Mapping[str, object], caller: ToolCaller, progress: Progress
     ) -> McpAnswer:
-        """Call a tool by MemWal's name, and return a result in MemWal's format."""
         if name == "memwal_login":
             return await self._login(caller)
         if name == "memwal_logout":

@@ -44,14 +44,7 @@ CallerOf = Callable[[Context], ToolCaller]
 
 
 class MemoryServer:
-    """Handles the requests of one server.
-
-    Args:
-        memory: runs the calls.
-        caller_of: returns the caller of a request, by its context.
-        offered: the names under which tools are listed.
-        debug: called for every request, without any text of it; None to log nothing.
-    """
+    """Handles the requests of one server."""
 
     def __init__(
         self,

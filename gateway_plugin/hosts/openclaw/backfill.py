@@ -51,7 +51,6 @@ from relayer.wire.fields import Role, one_line
 from relayer.wire.memories import Memory
 from relayer.wire.redaction import redact
 
-_PAGE: Final = 100
 _SHOWN: Final = 5
 _SHOWN_CHARS: Final = 200
 _DELIVERY_SECONDS: Final = 120.0
@@ -60,13 +59,7 @@ _MAX_WAITING: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A stored turn with messages that would be captured, or a message of an archive.
-
-    Attributes:
-        turn: the turn; None for a message of an archive, which is not captured.
-        day: the local day of its first message.
-        texts: what the person said, without envelopes and secrets.
-    """
+    """A stored turn with messages that would be captured, or a message of an archive."""
 
     turn: EarlierTurn | None = field(repr=False)
     day: date
@@ -153,7 +146,11 @@ def session_backfill(
         said = f"{entries} entries were written into DREAMS.md; {undo}"
     else:
         said = "nothing was changed; add them with: memory session-backfill --apply"
-    _say(run, rows, said)
+    for row in rows:
+        run.say(f"{row['day']}: {row['candidateCount']} messages")
+        for text in row["topCandidates"]:
+            run.say(f"- {text}")
+    run.say(said)
 
 
 def _by_day(chosen: Sequence[_Candidate]) -> dict[date, list[str]]:
@@ -164,7 +161,6 @@ def _by_day(chosen: Sequence[_Candidate]) -> dict[date, list[str]]:
 
 
 def _check_together(*, rollback: bool, apply: bool, rem: bool, logs: bool, days: bool) -> None:
-    """Exit with an error if options exclude each other."""
     if rollback and (apply or rem or logs or days):
         fail(
             USAGE,
@@ -179,14 +175,6 @@ def _check_together(*, rollback: bool, apply: bool, rem: bool, logs: bool, days:
             "--archive-files: cannot be combined with --apply, since nothing proves who wrote the files",
             "store them as what files say: memrelay-gateway index --sessions FOLDER",
         )
-
-
-def _say(run: Run, rows: Sequence[Mapping[str, Any]], sentence: str) -> None:
-    for row in rows:
-        run.say(f"{row['day']}: {row['candidateCount']} messages")
-        for text in row["topCandidates"]:
-            run.say(f"- {text}")
-    run.say(sentence)
 
 
 def _row(day: date, texts: Sequence[str]) -> dict[str, Any]:
@@ -209,7 +197,6 @@ def _chosen(
 def _candidates(
     opened: OpenIndex, stored: EarlierSessions, known: Mapping[str, list[str]]
 ) -> list[_Candidate]:
-    """Return the stored turns that memory does not have yet."""
     settings, _ = _host_settings(opened)
     done = _handed(stored)
     found = []
@@ -270,7 +257,6 @@ def _is_within(day: date, first: date | None, last: date | None) -> bool:
 
 
 def _host_settings(opened: OpenIndex) -> tuple[PluginSettings, Path]:
-    """Return the plugin's settings as the gateway has them, and the agent's workspace."""
     config = guarded(lambda: read_config(os.environ))
     settings = guarded(lambda: plugin_settings(config, os.environ))
     url = opened.context.settings.url
@@ -350,14 +336,7 @@ def _memories(opened: OpenIndex) -> list[Memory]:
     identity = opened.context.identity
 
     async def listed(client: RelayerClient) -> list[Memory]:
-        found: list[Memory] = []
-        cursor = None
-        while True:
-            page = await client.list_memories(identity, limit=_PAGE, cursor=cursor)
-            found += page.memories
-            cursor = page.next_cursor
-            if cursor is None:
-                return found
+        return [one async for one in client.all_memories(identity)]
 
     return with_client(opened.context.settings, listed)
 

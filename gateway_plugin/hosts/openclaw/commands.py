@@ -60,13 +60,7 @@ _ADMIN: Final = "operator.admin"
 
 
 def run_command(plugin: AsyncMemoryPlugin, arguments: str, context: Mapping[str, Any]) -> str:
-    """Run a chat command and return its output.
-
-    Args:
-        plugin: the gateway's memory.
-        arguments: the text after the command's name.
-        context: the host's context of the command: session, sender, rights.
-    """
+    """Run a chat command and return its output."""
     words = arguments.split()
     everywhere = "--global" in words
     action = next((word.lower() for word in words if word != "--global"), "status")
@@ -117,11 +111,6 @@ def dreaming_command(
     """Run ``/dreaming``, the host's name of consolidation.
 
     Return its output, and what ``consolidation.enabled`` and ``consolidation.writeFiles`` are to become; None leaves one as it is.
-
-    Args:
-        plugin: the gateway's memory.
-        arguments: the words after the command's name.
-        context: the host's context of the command: session, sender, rights.
     """
     words, own = " ".join(arguments).lower(), plugin.settings.consolidation
     disabled = " (memory is off: MEMRELAY_DISABLE)" if plugin.settings.disabled else ""
@@ -149,7 +138,6 @@ def dreaming_command(
 
 
 def _dreams(own: ConsolidationSettings, *, write_files: bool) -> list[str]:
-    """Return what the runs of consolidation do, and what they leave undone."""
     return [
         f"schedule: {own.schedule}, local time",
         f"pinned: what {LEAST_RECALLS} turns and {LEAST_QUESTIONS} different questions needed",
@@ -160,13 +148,7 @@ def _dreams(own: ConsolidationSettings, *, write_files: bool) -> list[str]:
 
 
 def owner_refusal(command: str, context: Mapping[str, Any], reason: str) -> str:
-    """Return why the sender may not use a command of the owner's direct chats here; "" if they may.
-
-    Args:
-        command: the command as it was typed.
-        context: the host's context of the command: session, sender, rights.
-        reason: why it is not for groups.
-    """
+    """Return why the sender may not use a command of the owner's direct chats here; "" if they may."""
     try:
         ref = parse_session_key(session_key_of(context) or "")
         heard_by = host_turn(context).heard_by(ref)
@@ -301,13 +283,7 @@ _ACTIONS: Final = {
 
 
 async def memory_command(plugin: AsyncMemoryPlugin, arguments: str, context: Mapping[str, Any]) -> str | None:
-    """Run a chat command about memories and return its output; None if it is another command.
-
-    Args:
-        plugin: the gateway's memory.
-        arguments: the text after the command's name.
-        context: the host's context of the command: session, sender, rights.
-    """
+    """Run a chat command about memories and return its output; None if it is another command."""
     action, _, rest = arguments.strip().partition(" ")
     action, rest = action.lower(), rest.strip()
     # Telephones write a long dash in place of two short ones.

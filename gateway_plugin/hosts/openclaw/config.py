@@ -13,14 +13,9 @@ from typing import Any, Final
 import json5
 
 from gateway_plugin.errors import SettingsError, SettingsIssue
-from gateway_plugin.hosting import (
-    DEFAULT_AGENT,
-    create_private,
-    parse_json,
-    platform_id,
-    replace_private,
-)
+from gateway_plugin.hosting import DEFAULT_AGENT, create_private, parse_json, platform_id, replace_private
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, SIDECAR_ID
+from gateway_plugin.settings.crosswalk import merged_into
 from gateway_plugin.settings.model import (
     DEFAULT_NAMESPACE_VARIABLE,
     MAX_OWNERS,
@@ -83,13 +78,7 @@ VARIABLE: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
 
 @dataclass(frozen=True)
 class PromptLimits:
-    """The limits of an agent's own files in the host's system prompt, in characters.
-
-    Attributes:
-        always: whether it does so in every turn.
-        file: maximum size of a file; the middle of a longer one is left out.
-        total: maximum size of all files together.
-    """
+    """The limits of an agent's own files in the host's system prompt, in characters."""
 
     always: bool = True
     file: int = 20_000
@@ -109,7 +98,6 @@ class HostConfig:
     """The host's configuration as it was read.
 
     Attributes:
-        path: the file.
         whole: its content, which may include secrets.
         version: the host's version, as its plugin told it; "" if that is not known.
     """
@@ -273,7 +261,6 @@ class HostConfig:
 
     @property
     def _asked_agent(self) -> str:
-        """Return the agent whose model the host asks for a plugin."""
         named = _object(self._defaults.get("systemAgent")).get("agentId")
         return named if isinstance(named, str) and named else self.agents[0]
 
@@ -339,14 +326,12 @@ def state_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _profile_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder of the host's profile, which a variable names."""
     home = environ.get("OPENCLAW_HOME") or environ.get("HOME") or "~"
     profile = _profile(environ)
     return Path(home).expanduser() / (f".openclaw-{profile}" if profile else ".openclaw")
 
 
 def _profile(environ: Mapping[str, str]) -> str:
-    """Return the name of the host's profile; "" for the default one."""
     profile = environ.get("OPENCLAW_PROFILE", "").strip()
     return "" if profile.lower() == "default" else profile
 
@@ -358,11 +343,7 @@ def config_path(environ: Mapping[str, str]) -> Path:
 
 
 def read_config(environ: Mapping[str, str]) -> HostConfig:
-    """Read the host's configuration, which is JSON5.
-
-    Raises:
-        SettingsError: there is no such file, or it cannot be read.
-    """
+    """Read the host's configuration, which is JSON5. Raises `SettingsError`: there is no such file, or it cannot be read."""
     path = config_path(environ)
     try:
         whole = parse_config(path.read_text("utf-8"))
@@ -393,11 +374,7 @@ def with_host_settings(settings: PluginSettings, environ: Mapping[str, str]) -> 
 
 
 def parse_config(text: str) -> Json:
-    """Parse JSON5.
-
-    Raises:
-        ValueError: the text is no JSON5, or no object.
-    """
+    """Parse JSON5. Raises `ValueError`: the text is no JSON5, or no object."""
     try:
         value = parse_json(text)
     except ValueError:
@@ -457,15 +434,7 @@ MODEL_CONSENT: Final = (
 def settings_block(
     *, url: str | None, command: str, consent: bool, sidecar: bool = False, model: bool = False
 ) -> dict[str, Any]:
-    """Return the ``plugins`` part of the host's configuration.
-
-    Args:
-        url: URL of the relayer; None for the relayer of this machine.
-        command: the bridge program, as an absolute path, because services seldom have the search path of a shell.
-        consent: whether the operator allows the plugin to read conversations.
-        sidecar: whether to run next to another memory plugin, without the memory slot and without tools.
-        model: whether the operator allows the plugin to ask the host's language model.
-    """
+    """Return the ``plugins`` part of the host's configuration."""
     config: dict[str, Any] = {"command": command} if url is None else {"url": url, "command": command}
     if model:
         config["hostModel"] = {"enabled": True}
@@ -508,11 +477,6 @@ class WrittenConfig:
 def write_block(path: Path, block: Mapping[str, Any], *, now: int) -> WrittenConfig:
     """Merge a block into the host's configuration; all other settings are kept.
 
-    Args:
-        path: the file; created if it is missing.
-        block: the settings that it must contain.
-        now: seconds since the epoch, for the name of the backup.
-
     Raises:
         SettingsError: the file is not plain JSON, so that its comments would be lost.
         IdentityError: the file cannot be written.
@@ -532,17 +496,12 @@ def write_block(path: Path, block: Mapping[str, Any], *, now: int) -> WrittenCon
                 "paste the block yourself: the same command without --write prints it",
             )
         ) from error
-    merged = merge(held if isinstance(held, dict) else {}, block)
+    merged = merged_into(held if isinstance(held, dict) else {}, block)
     return WrittenConfig(path, changed=False) if merged == held else _replaced(path, text, merged, now)
 
 
 def write_whole(config: HostConfig, document: Json, *, now: int) -> WrittenConfig:
     """Replace the configuration that was read by another one. Comments are lost in the file and kept in the backup.
-
-    Args:
-        config: as it was read.
-        document: the new content.
-        now: seconds since the epoch, for the name of the backup.
 
     Raises:
         SettingsError: the file was changed since it was read.
@@ -563,16 +522,6 @@ def _replaced(path: Path, text: str, document: Json, now: int) -> WrittenConfig:
     create_private(backup, text.encode())
     replace_private(place, _rendered(document))
     return WrittenConfig(path, changed=True, backup=backup)
-
-
-def merge(held: Mapping[str, Any], block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object with the values of another one merged into it, recursively."""
-    merged = dict(held)
-    for key, value in block.items():
-        inner = merged.get(key)
-        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
-        merged[key] = merge(inner, value) if both and isinstance(inner, Mapping) else value
-    return merged
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -597,9 +546,6 @@ _SECRET: Final = "MEMRELAY_SECRET"  # noqa: S105 - the name of a variable
 
 def command_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables that make a command use the plugin's settings.
-
-    Args:
-        environ: the environment that the host's plugin prepared.
 
     Raises:
         SettingsError: the secret is a reference that only the gateway resolves. Any other secret would belong to another

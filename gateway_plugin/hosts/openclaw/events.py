@@ -44,11 +44,6 @@ def stored_events(
 ) -> list[tuple[int, str]]:
     """Return the number and JSON of events; JSON that is damaged is "". Compressed results of tools are left out.
 
-    Args:
-        log: a database of sessions.
-        query: selects all columns of ``transcript_events``.
-        parameters: the parameters of the query.
-
     Raises:
         Compressed: an event is compressed and cannot be decompressed here.
         sqlite3.Error: the database cannot be read.

@@ -52,12 +52,7 @@ _OFF_WORDS: Final = frozenset({"0", "false", "no", "off"})
 
 
 class OpenClawExamination:
-    """The checks of OpenClaw for ``doctor``, see `gateway_plugin.hosting.HostExamination`.
-
-    Args:
-        config: the host's configuration.
-        environ: the environment variables.
-    """
+    """The checks of OpenClaw for ``doctor``, see `gateway_plugin.hosting.HostExamination`."""
 
     def __init__(self, config: HostConfig, environ: Mapping[str, str]) -> None:
         self._config = config
@@ -171,12 +166,25 @@ async def check_bridge(config: HostConfig, environ: Mapping[str, str]) -> AsyncI
         return
     try:
         async with asyncio.timeout(_START_SECONDS):
-            told = await _greeted(process, dict(config.settings))
+            assert process.stdin is not None
+            assert process.stdout is not None
+            params = {"host": "openclaw", "protocol": [1], "config": dict(config.settings)}
+            request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            await process.stdin.drain()
+            told: dict[str, Any] = json.loads(await process.stdout.readline())
     except (TimeoutError, ValueError, OSError):
         yield Check("bridge", False, f"{command[0]} does not speak the bridge's protocol", fix)
         return
     finally:
-        await _ended(process)
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            async with asyncio.timeout(10):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
     if told.get("error") or told["result"].get("problem"):
         problem = told.get("error", {}).get("message") or told["result"]["problem"]
         yield Check(
@@ -213,21 +221,9 @@ def check_names(agents: Mapping[str, Identity]) -> Check:
 
 
 async def check_agents(
-    client: RelayerClient,
-    agents: Mapping[str, Identity],
-    outbox: Outbox,
-    clock: Clock,
-    holder: KeyHolder,
+    client: RelayerClient, agents: Mapping[str, Identity], outbox: Outbox, clock: Clock, holder: KeyHolder
 ) -> AsyncIterator[Check]:
-    """Write and recall a memory as each agent of the host, and report the last turn that the gateway recorded for it (MS-31).
-
-    Args:
-        client: the relayer.
-        agents: the host's agents, with their identities at the relayer.
-        outbox: the gateway's outbox.
-        clock: the time.
-        holder: the available keys.
-    """
+    """Write and recall a memory as each agent of the host, and report the last turn that the gateway recorded for it (MS-31)."""
     for name, identity in agents.items():
         check = await canary(client, identity, clock=clock, holder=holder)
         turn, stopped = told_of_last_turn(outbox, identity)
@@ -391,25 +387,3 @@ def _copies(config: HostConfig, name: str, environ: Mapping[str, str]) -> list[P
 
 def _names(value: object) -> Sequence[str]:
     return [str(name) for name in value] if isinstance(value, list) else []
-
-
-async def _greeted(process: asyncio.subprocess.Process, settings: dict[str, Any]) -> dict[str, Any]:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    params = {"host": "openclaw", "protocol": [1], "config": settings}
-    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    process.stdin.write(json.dumps(request).encode() + b"\n")
-    await process.stdin.drain()
-    answer: dict[str, Any] = json.loads(await process.stdout.readline())
-    return answer
-
-
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        async with asyncio.timeout(10):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()

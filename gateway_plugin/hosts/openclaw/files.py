@@ -63,8 +63,6 @@ class AgentPlaces:
     """The places of an agent's files.
 
     Attributes:
-        agent: its id in the host.
-        workspace: its workspace.
         roots: the indexed parts of the workspace, and indexed places outside of it.
         mirrors: whether direct conversations are written into its daily notes, which are private in that case.
         sessions: whether the host's memory search covers its sessions.
@@ -83,9 +81,7 @@ class AgentPlaces:
     def read(self, path: str, *, private: bool) -> str | None:
         """Return the text of an indexed file; None if there is no such file.
 
-        Args:
-            path: relative to the workspace, as searches cite it, or absolute.
-            private: whether files that are for direct conversations only may be read.
+        Files for direct conversations only need ``private``.
         """
         for root, below in self._candidates(path):
             file = root.path / below if below.parts else root.path
@@ -115,10 +111,7 @@ def places_of(
 ) -> list[AgentPlaces]:
     """Return the places of every agent whose memory search is not switched off.
 
-    Args:
-        config: the host's configuration.
-        environ: the environment, for ``${NAME}`` and the host's folders.
-        more: additional paths from the plugin's own settings, in the form of the host's ``extraPaths``.
+    ``more`` are paths from the plugin's own settings, in the form of the host's ``extraPaths``.
     """
     found = []
     for agent in config.agents[:_MAX_AGENTS]:
@@ -169,12 +162,7 @@ def agent_of(context: Json) -> str:
 
 
 class FileWatch:
-    """Scans the files of every agent repeatedly while the gateway runs. Its errors never reach a turn.
-
-    Args:
-        plugin: the gateway's memory.
-        environ: the environment, by which the host's configuration is found.
-    """
+    """Scans the files of every agent repeatedly while the gateway runs. Its errors never reach a turn."""
 
     def __init__(self, plugin: AsyncMemoryPlugin, environ: Mapping[str, str]) -> None:
         self._plugin = plugin
@@ -232,10 +220,6 @@ class FileWatch:
         """Return which files of a workspace are in the system prompt as a whole.
 
         The host puts a file there up to a number of characters, and all of them together up to another.
-
-        Args:
-            context: the ``ctx`` of the turn.
-            names: the files that the host may put there, relative to the workspace.
         """
         with contextlib.suppress(SettingsError, OSError):
             agent, config = agent_of(context), self._configuration()

@@ -20,15 +20,7 @@ from gateway_plugin.bridge.protocol import INVALID_PARAMS, UNAVAILABLE, BridgeEr
 from gateway_plugin.bridge.server import AskHost, HostRefused
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.host_model import HostAnswer, HostModelUnavailable, HostQuestion
-from gateway_plugin.hosting import (
-    CaptureReport,
-    Injection,
-    LocalRelayer,
-    SystemClock,
-    connect,
-    is_wanted,
-    notify,
-)
+from gateway_plugin.hosting import CaptureReport, LocalRelayer, SystemClock, connect, is_wanted, notify
 from gateway_plugin.hosts.openclaw.commands import (
     dreaming_command,
     list_replaced,
@@ -41,13 +33,7 @@ from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
 from gateway_plugin.hosts.openclaw.projects import project_lines
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
-from gateway_plugin.hosts.openclaw.turns import (
-    Runs,
-    host_turn,
-    messages_of,
-    session_key_of,
-    somebody_waits,
-)
+from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of, session_key_of, somebody_waits
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import CaptureStrategy, PluginSettings, PromptPosition, load_settings
 
@@ -56,13 +42,7 @@ _MAX_PENDING: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class HeardTurn:
-    """A prompt and the part of its answer that the host reported so far.
-
-    Attributes:
-        session: the session key.
-        context: the ``ctx`` of the event that reported the answer.
-        messages: the turn's messages, oldest first.
-    """
+    """A prompt and the part of its answer that the host reported so far."""
 
     session: str
     context: Mapping[str, Any] = field(repr=False)
@@ -72,10 +52,7 @@ class HeardTurn:
 class Settling:
     """Debounces the capture of turns: at most one turn per session is pending.
 
-    Args:
-        seconds: a turn is captured after this time without new output.
-        capture: captures a turn; must not raise.
-        limit: maximum number of pending turns; if there are more, the oldest one is captured immediately.
+    A turn is captured after some seconds without new output; of more than ``limit`` pending turns, the oldest one at once.
     """
 
     def __init__(
@@ -131,11 +108,7 @@ _SENTENCES: Final = {
 
 
 class OpenClawModel:
-    """The `HostModel` of one gateway: OpenClaw's own model, which the JavaScript calls by ``api.runtime.llm.complete``.
-
-    Args:
-        ask: sends a request to the JavaScript.
-    """
+    """The `HostModel` of one gateway: OpenClaw's own model, which the JavaScript calls by ``api.runtime.llm.complete``."""
 
     def __init__(self, ask: AskHost) -> None:
         self._ask = ask
@@ -166,17 +139,13 @@ class OpenClawModel:
                 error.code, f"OpenClaw's model gave no answer ({error.code or 'unknown'})"
             )
             raise HostModelUnavailable(reason, sentence) from None
-        return _host_answer(told)
-
-
-def _host_answer(told: Mapping[str, Any]) -> HostAnswer:
-    text, model, cost = told.get("text"), told.get("model"), _number(told.get("costUsd"))
-    return HostAnswer(
-        text=text if isinstance(text, str) else "",
-        tokens=int(_number(told.get("tokens")) or 0),
-        model=model if isinstance(model, str) else "",
-        cost_usd=cost,
-    )
+        text, model, cost = told.get("text"), told.get("model"), _number(told.get("costUsd"))
+        return HostAnswer(
+            text=text if isinstance(text, str) else "",
+            tokens=int(_number(told.get("tokens")) or 0),
+            model=model if isinstance(model, str) else "",
+            cost_usd=cost,
+        )
 
 
 def _number(value: object) -> float | None:
@@ -205,13 +174,7 @@ MakePlugin = Callable[[PluginSettings], AsyncMemoryPlugin]
 
 
 class OpenClawHost:
-    """The memory of one gateway.
-
-    Args:
-        environ: the environment, from which missing settings are taken.
-        make_plugin: creates the plugin once its settings are known.
-        relayer: the relayer of this machine, for settings that name none.
-    """
+    """The memory of one gateway."""
 
     def __init__(
         self,
@@ -348,7 +311,20 @@ class OpenClawHost:
         due = await plugin.due_intents(prompt, session_key=session_key_of(context), host=host)
         if plugin.outage and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(_look_again(plugin, context))
-        return _answer(injection, due)
+        text = "\n\n".join(filter(None, (injection.text, *due)))
+        result: dict[str, str] = {_SLOTS[injection.position]: text} if text else {}
+        if injection.instruction or injection.standing:
+            system = _SLOTS[PromptPosition.SYSTEM_APPEND]
+            # The constant part comes first, so that the provider's prompt cache can keep it.
+            parts = (injection.standing, result.get(system), injection.instruction)
+            result[system] = "\n\n".join(filter(None, parts))
+        return {
+            "result": result or None,
+            "status": injection.status,
+            "detail": injection.detail,
+            "lines": injection.lines,
+            "milliseconds": injection.milliseconds,
+        }
 
     async def _after(self, call: Call) -> Json:
         context = _context(call)
@@ -368,6 +344,10 @@ class OpenClawHost:
         if plugin is None:
             # The plugin keeps the request until the settings are valid.
             return {"status": "failed", "detail": self._problem, "unconfigured": True}
+        # The host reports a provider's error as success, and names it only in the last answer.
+        reasons = (
+            message.get("stopReason") for message in reversed(added) if message.get("role") == "assistant"
+        )
         report = await plugin.after_turn(
             (*self._behind.get(key, ()), *added),
             session_key=session_key_of(context),
@@ -375,7 +355,7 @@ class OpenClawHost:
             host=host_turn(
                 context,
                 inter_session=inter_session,
-                stop_reason=_stop_reason(added),
+                stop_reason=str(next(reasons, None) or ""),
                 turn_id=str(call.params.get("turnId") or ""),
             ),
         )
@@ -547,31 +527,6 @@ def _within(asked: float | None, milliseconds: float) -> float:
     return own if asked is None else min(asked * _OWN_SHARE, own)
 
 
-def _answer(injection: Injection, due: Sequence[str]) -> Json:
-    text = "\n\n".join(filter(None, (injection.text, *due)))
-    result: dict[str, str] = {_SLOTS[injection.position]: text} if text else {}
-    if injection.instruction or injection.standing:
-        system = _SLOTS[PromptPosition.SYSTEM_APPEND]
-        # The constant part comes first, so that the provider's prompt cache can keep it.
-        parts = (injection.standing, result.get(system), injection.instruction)
-        result[system] = "\n\n".join(filter(None, parts))
-    return {
-        "result": result or None,
-        "status": injection.status,
-        "detail": injection.detail,
-        "lines": injection.lines,
-        "milliseconds": injection.milliseconds,
-    }
-
-
 def _captured(report: CaptureReport) -> Json:
     told = asdict(report)
     return {name: told[name] for name in ("status", "new", "queued", "waiting", "detail", "ended")}
-
-
-def _stop_reason(messages: tuple[Json, ...]) -> str:
-    """Return the stop reason of the last answer. The host reports a provider's error as success, and names it only here."""
-    reasons = (
-        message.get("stopReason") for message in reversed(messages) if message.get("role") == "assistant"
-    )
-    return str(next(reasons, None) or "")

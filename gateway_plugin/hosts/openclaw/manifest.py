@@ -160,7 +160,6 @@ def hints() -> dict[str, dict[str, object]]:
 
 
 def _fields(model: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
-    """Return every setting of a model and of its nested models, by its dotted name."""
     found: dict[str, FieldInfo] = {}
     for name, info in model.model_fields.items():
         if name in UNSETTABLE:
@@ -286,12 +285,7 @@ def plugin_folder() -> Path:
 
 
 def package_files(*, sidecar: bool = False, command: str | None = None) -> dict[str, bytes]:
-    """Return the contents of the package's files by name.
-
-    Args:
-        sidecar: whether to return the side-car's package instead of the plugin's.
-        command: the bridge program to use if the settings name none.
-    """
+    """Return the contents of the package's files by name."""
     files = {name: (FOLDER / name).read_bytes() for name in (*_CODE, *(() if sidecar else _SKILLS))}
     package = json.loads(files["package.json"])
     if command is not None:
@@ -306,11 +300,6 @@ def write_package(folder: Path, *, sidecar: bool = False, command: str | None = 
     """Write the plugin's npm package (``.tgz``) and return its path.
 
     The same version and the same arguments give the same bytes.
-
-    Args:
-        folder: the folder for the file, which must exist; an older file of the same name is replaced.
-        sidecar: whether to write the side-car's package instead of the plugin's.
-        command: the bridge program that the package uses if the settings name none; None for no such program.
 
     Raises:
         OSError: the file cannot be written.

@@ -104,7 +104,6 @@ def _status(opened: OpenIndex, *, fix: bool) -> dict[str, Any]:
 
 
 def _as_host(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row in the format of the host's own command, with our fields added."""
     status = {
         "backend": "builtin",
         "provider": "memrelay",

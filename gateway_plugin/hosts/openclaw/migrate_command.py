@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.commands.run import Output, Run, ask, bridge_command, command, guarded
+from gateway_plugin.commands.run import Output, Run, bridge_command, command, guarded
 from gateway_plugin.files.commands.from_memwal import checked_access, read_namespace
 from gateway_plugin.files.commands.index import index_place
 from gateway_plugin.hosting import (
@@ -81,7 +81,11 @@ def migrate(
         lambda: plan(host, origin, os.environ, command=bridge_command(), url=run.url, access=access)
     )
     _show(run, host, move, access=access)
-    told = _row(host, move)
+    places = [
+        {"agent": place.agent, "kind": place.kind.value, "path": str(place.path)} for place in move.places
+    ]
+    change = shown_change(host.whole, move.document)
+    told = {"file": str(host.path), "change": change, "imports": places, "left_behind": [*move.left_out]}
     if dry_run:
         run.json({"dry_run": True, **told})
         return
@@ -122,14 +126,6 @@ def _show(output: Output, host: HostConfig, move: Migration, *, access: bool) ->
         output.say(f"consent: {CONSENT}")
 
 
-def _row(host: HostConfig, move: Migration) -> dict[str, object]:
-    places = [
-        {"agent": place.agent, "kind": place.kind.value, "path": str(place.path)} for place in move.places
-    ]
-    change = shown_change(host.whole, move.document)
-    return {"file": str(host.path), "change": change, "imports": places, "left_behind": [*move.left_out]}
-
-
 @contextlib.contextmanager
 def _relayer_of(move: Migration) -> Iterator[None]:
     """Use relayer and secret of the new settings, as every command of the host does; start the relayer if it is a local one."""
@@ -153,7 +149,7 @@ def _import_files(output: Output, move: Migration) -> bool:
     whole = True
     for place in move.places:
         # Test the relayer first, because a refusal during the import would look like a file that cannot be read.
-        ask(None, place.agent, lambda client, whose: client.list_memories(whose, limit=1))
+        Run(agent=place.agent).ask(lambda client, whose: client.list_memories(whose, limit=1))
         output.say(f"{place.agent}: {place.path}")
         kind = place.kind if place.kind is RootKind.WORKSPACE else RootKind.PATH
         whole &= index_place(kind, place.path, place.agent, output)
@@ -177,7 +173,7 @@ def _import_memwal(
 def _import_namespace(output: Output, access: MemWalAccess, agent: str, namespace: str) -> bool:
     walked = guarded(lambda: asyncio.run(read_namespace(access, namespace, output.say)))
     if walked.known:
-        counts = ask(None, agent, lambda client, whose: send_items(client, whose, walked.items))
+        counts = Run(agent=agent).ask(lambda client, whose: send_items(client, whose, walked.items))
         told = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
         output.say(
             f"{agent}: {walked.found} of {walked.known} memories of MemWal's {namespace} read: {told or 'none'}"

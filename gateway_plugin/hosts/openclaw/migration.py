@@ -25,11 +25,10 @@ from gateway_plugin.hosts.openclaw.config import (
     Json,
     core_config,
     extra_places,
-    merge,
     state_folder,
 )
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, config_schema, plugin_folder
-from gateway_plugin.settings.crosswalk import WITHOUT_EFFECT
+from gateway_plugin.settings.crosswalk import WITHOUT_EFFECT, merged_into
 from gateway_plugin.settings.model import load_settings
 from relayer.wire.redaction import redact
 
@@ -91,14 +90,7 @@ class ImportedFiles:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A planned move.
-
-    Attributes:
-        document: the complete new configuration.
-        former: the old plugin's settings.
-        left_out: messages about settings and features without a counterpart.
-        places: existing files to import.
-    """
+    """A planned move."""
 
     document: Json
     former: Json
@@ -116,14 +108,6 @@ def plan(
     access: bool,
 ) -> Migration:
     """Plan a move. Planning it again after it was carried out changes nothing.
-
-    Args:
-        config: the host's configuration.
-        origin: the plugin to move from.
-        environ: the environment, by which the host's folders are found.
-        command: the bridge program.
-        url: URL of the relayer to name in the configuration, if any.
-        access: whether recall and capture may read conversations.
 
     Raises:
         SettingsError: the configuration is split into several files, the old plugin is not in it, or a setting has a value
@@ -160,12 +144,16 @@ def plan(
         },
     }
     # Settings of this plugin that exist already are newer than those of the old plugin.
-    entry = merge(wanted, entries.get(PLUGIN_ID, {})) | {"enabled": True}
+    entry = merged_into(wanted, entries.get(PLUGIN_ID, {})) | {"enabled": True}
     entries[PLUGIN_ID] = entry
     for name in ids:
         entries[name] = {**entries.get(name, {}), "enabled": False}
     _load(plugins, ids, environ)
-    _understood(entry["config"], environ)
+    # An error that the plugin would raise at the gateway's start; variables need to be set only there.
+    plain = json.loads(
+        VARIABLE.sub("x", json.dumps({k: v for k, v in entry["config"].items() if k not in SECRET_KEYS}))
+    )
+    load_settings(core_config(plain, environ), {})
     left_out += _NO_COUNTERPART[origin]
     return Migration(document, former, tuple(left_out), tuple(_places(config, origin, environ)))
 
@@ -212,14 +200,6 @@ def _is_ours(folder: Path) -> bool:
     return isinstance(told, dict) and told.get("id") == PLUGIN_ID
 
 
-def _understood(config: Json, environ: Mapping[str, str]) -> None:
-    """Raise an error that the plugin would raise at the gateway's start; variables need to be set only for the gateway."""
-    plain = json.loads(
-        VARIABLE.sub("x", json.dumps({k: v for k, v in config.items() if k not in SECRET_KEYS}))
-    )
-    load_settings(core_config(plain, environ), {})
-
-
 def _places(config: HostConfig, origin: SourcePlugin, environ: Mapping[str, str]) -> Iterator[ImportedFiles]:
     for agent in config.agents:
         workspace = config.workspace(agent, environ)
@@ -238,7 +218,6 @@ def _places(config: HostConfig, origin: SourcePlugin, environ: Mapping[str, str]
 
 
 def _notes(workspace: Path) -> Iterator[Path]:
-    """Yield the files of a workspace that a host reads."""
     yield from (
         workspace / name for name in ("MEMORY.md", "USER.md", "memory", "wiki") if (workspace / name).exists()
     )

@@ -33,11 +33,7 @@ def project_lines(
 ) -> list[dict[str, Any]]:
     """Return lines in the form of the host's own memory, the first in the file first.
 
-    Args:
-        workspace: the agent's workspace.
-        projects: the repositories in which the session works. A line is told if all that it names are among them.
-        sessions: the keys of the sessions whose prompts are being made.
-        owners: the ids of the agent's owner on all platforms.
+    A line is told if all repositories that it names are among ``projects``.
     """
     keys = [*sessions]
     if not keys or not all(_is_private(key, owners) for key in keys):

@@ -82,8 +82,6 @@ class EarlierTurn:
     """A turn of a stored session.
 
     Attributes:
-        session: the session's id.
-        key: the session's key.
         last: number of the turn's last event in the session.
         messages: the messages, oldest first, beginning with the user's.
         sender: the host's id of the person who wrote; None if the host did not note it.
@@ -107,8 +105,6 @@ class EarlierSessions:
     """The earlier sessions of one agent.
 
     Attributes:
-        state: the host's state directory.
-        agent: the host's id of the agent.
         account: the account that captures; another one starts from the beginning.
         groups: whether groups and channels are captured, too.
         apart: whether direct chats are kept apart now. What a person other than the owner said in a session of all, from when
@@ -204,7 +200,10 @@ class EarlierSessions:
         return False
 
     def _leaves_out(self, turn: EarlierTurn) -> bool:
-        return self.apart and turn.stranger and _is_shared(turn.key)
+        if not (self.apart and turn.stranger):
+            return False
+        ref = parse_session_key(turn.key)
+        return ref.audience is TurnAudience.DIRECT and ref.peer is None
 
     def place(self, name: str = "earlier-sessions") -> Path:
         """Return the file that keeps what is known about the agent's sessions under a name."""
@@ -236,12 +235,6 @@ class EarlierSessions:
         with suppress(OSError, IdentityError):
             self.place().parent.mkdir(parents=True, exist_ok=True)
             replace_private(self.place(), json.dumps(kept).encode())
-
-
-def _is_shared(key: str) -> bool:
-    """Return whether a session is a direct chat whose key names no person."""
-    ref = parse_session_key(key)
-    return ref.audience is TurnAudience.DIRECT and ref.peer is None
 
 
 def _turns_of(session: str, key: str, rows: list[tuple[int, str]]) -> Iterator[EarlierTurn]:

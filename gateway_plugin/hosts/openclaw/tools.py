@@ -14,6 +14,7 @@ from gateway_plugin.hosting import (
     DEFAULT_AGENT,
     INTENT_TOOL,
     HostFiles,
+    NamespaceScope,
     NoSuchLog,
     NotRead,
     ToolAnswer,
@@ -28,7 +29,6 @@ from gateway_plugin.hosts.openclaw.events import Compressed, stored_events
 from gateway_plugin.hosts.openclaw.sessions import open_sessions
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.settings.model import NamespaceScope
 
 _MAX_MESSAGES: Final = 2000
 _MESSAGES: Final = """
@@ -44,8 +44,6 @@ class AgentSessions:
     """The sessions that may be read in one turn.
 
     Attributes:
-        state: the host's state directory.
-        agent: the agent's id in the host.
         only: the key of the only session that may be read, if the others might reveal something to the readers of this
             one; None for all sessions.
     """
@@ -56,9 +54,6 @@ class AgentSessions:
 
     def entries(self, path: str) -> Iterator[Mapping[str, Any]]:
         """Yield the stored messages of a session, oldest first; of a long one only the last 2,000.
-
-        Args:
-            path: a session key, or a session's id.
 
         Raises:
             NoSuchLog: there is no such session here.
@@ -157,15 +152,7 @@ def tool_definitions() -> list[dict[str, Any]]:
 async def call_tool(
     plugin: AsyncMemoryPlugin, params: Json, context: Json, *, state: Path, files: HostFiles | None = None
 ) -> Json:
-    """Run a tool call of the model and return its result; every failure is a result, too.
-
-    Args:
-        plugin: the gateway's memory.
-        params: ``name`` and ``arguments`` of the call.
-        context: the host's context of the run.
-        state: the host's state directory, which contains the sessions.
-        files: the agent's files.
-    """
+    """Run a tool call of the model and return its result; every failure is a result, too."""
     arguments = params.get("arguments")
     name = str(params.get("name", ""))
     if name == INTENT_TOOL:
@@ -278,9 +265,5 @@ def _definition(schema: Mapping[str, Any]) -> dict[str, Any]:
         "name": name,
         "label": _LABELS[name],
         "description": _DESCRIBED[name],
-        "parameters": {
-            "type": "object",
-            "properties": shown,
-            **({"required": required} if required else {}),
-        },
+        "parameters": {"type": "object", "properties": shown, **({"required": required} if required else {})},
     }

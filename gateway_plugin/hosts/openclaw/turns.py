@@ -38,20 +38,10 @@ def host_turn(
     searches: bool = True,
     prompted: frozenset[str] = frozenset(),
 ) -> HostTurn:
-    """Build a `HostTurn` from the context of a hook.
-
-    Args:
-        context: the ``ctx`` of a hook, a tool or a command.
-        inter_session: whether an earlier event of the run reported that no person wrote the message.
-        stop_reason: the reason why the last answer ended.
-        first_turn: whether this is the first turn of the session.
-        interactive: whether a person waits for the answer, see `somebody_waits`.
-        turn_id: the plugin's id for this end of a turn.
-        searches: whether the host's own memory search is enabled.
-        prompted: names of the files that are in the host's system prompt.
-    """
+    """Build a `HostTurn` from the context of a hook."""
     provenance = context.get("inputProvenance")
     kind = provenance.get("kind") if isinstance(provenance, Mapping) else None
+    named = context.get("activeProjectKeys")
     return HostTurn(
         host=HOST,
         agent=_agent(context),
@@ -71,14 +61,9 @@ def host_turn(
         model=_text(context, "modelId") or "",
         platform=_text(context, "channel") or _text(context, "messageChannel") or "",
         # The host recalls on behalf of a direct chat, from direct chats alone.
-        projects=_projects(context),
+        projects=frozenset(map(str, named)) if isinstance(named, list) else None,
         without_groups=isinstance(context.get("conversationRecall"), Mapping),
     )
-
-
-def _projects(context: Json) -> frozenset[str] | None:
-    named = context.get("activeProjectKeys")
-    return frozenset(map(str, named)) if isinstance(named, list) else None
 
 
 def somebody_waits(context: Json) -> bool:
@@ -138,13 +123,8 @@ class Runs:
     ) -> tuple[tuple[Json, ...], bool]:
         """Return the messages that a run added, and whether another session wrote to it.
 
-        Args:
-            context: the ``ctx`` of the event that ended the run.
-            messages: the end of the history.
-            total: number of messages in the history.
-            began_at: number of messages at the start of the run, as the host's plugin observed it. The bridge may not know
-                it, because it may have been restarted since.
-            inter_session: whether the host's plugin observed that another session wrote.
+        ``messages`` are the end of the history, which has ``total`` ones. ``began_at`` is its length at the start of the run,
+        as the host's plugin observed it: the bridge may have been restarted since.
         """
         run = self._known.pop(_text(context, "runId") or "", None)
         missing = total - len(messages)

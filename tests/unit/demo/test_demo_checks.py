@@ -9,9 +9,9 @@ from demo.checks import Observation
 from demo.conversation import ProbeKind, ScriptProbe
 from demo.traces import TraceSearch
 
-RELATED = ScriptProbe(ProbeKind.RELATED, "What is the cat called?", expected="Biscuit & Co")
+RELATED = ScriptProbe(ProbeKind.RELATED, "What is the cat called?", expect="Biscuit & Co")
 UNRELATED = ScriptProbe(ProbeKind.UNRELATED, "What is ethanol?")
-CROSS = ScriptProbe(ProbeKind.CROSS, "What is the dog called?", forbidden="Rusty")
+CROSS = ScriptProbe(ProbeKind.CROSS, "What is the dog called?", forbid="Rusty")
 OWNED = {"solo": {"m1"}, "other": {"m2"}}
 
 
@@ -32,7 +32,7 @@ def test_a_related_probe_holds_when_its_expectation_stands_in_the_block_escaped_
 
 
 def test_of_a_dialogue_one_sentence_of_the_expected_message_is_a_hit():
-    probe = ScriptProbe(ProbeKind.RELATED, "Cat?", expected="Hello! The cat is Biscuit. Bye.")
+    probe = ScriptProbe(ProbeKind.RELATED, "Cat?", expect="Hello! The cat is Biscuit. Bye.")
     assert checks.hit_rate([seen(probe, "The cat is Biscuit."), seen(probe, "No cat.")], curated=False) == (
         1,
         2,

@@ -82,8 +82,8 @@ def test_what_the_sample_forbids_only_the_other_agent_was_told(sample, asked, kn
     own = "\n".join(turn.text for turn in sample.agents[asked].turns)
     others = "\n".join(turn.text for turn in sample.agents[knows].turns)
     for probe in sample.agents[asked].probes_of(ProbeKind.CROSS):
-        assert probe.forbidden in others
-        assert probe.forbidden not in own
+        assert probe.forbid in others
+        assert probe.forbid not in own
 
 
 def test_an_own_file_is_read_into_values(tmp_path):
@@ -94,8 +94,8 @@ def test_an_own_file_is_read_into_values(tmp_path):
     )
     assert turn.occurred_at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     assert turn.occurred_at_ms == 1_767_323_045_000
-    assert [probe.expected for probe in agent.probes_of(ProbeKind.RELATED)] == ["Biscuit"]
-    assert [probe.forbidden for probe in agent.probes_of(ProbeKind.CROSS)] == ["Rusty"]
+    assert [probe.expect for probe in agent.probes_of(ProbeKind.RELATED)] == ["Biscuit"]
+    assert [probe.forbid for probe in agent.probes_of(ProbeKind.CROSS)] == ["Rusty"]
 
 
 def test_the_first_two_dialogues_become_agents(tmp_path):
@@ -109,12 +109,12 @@ def test_the_first_two_dialogues_become_agents(tmp_path):
 
 def test_questions_with_one_evidence_turn_become_related_probes(tmp_path):
     [probe] = load(tmp_path, DIALOGUES).agents["pair-2"].probes_of(ProbeKind.RELATED)
-    assert (probe.prompt, probe.expected) == ("How many cats?", "I have 2 cats.")
+    assert (probe.prompt, probe.expect) == ("How many cats?", "I have 2 cats.")
 
 
 def test_dialogue_agents_are_asked_about_each_other(tmp_path):
     [probe] = load(tmp_path, DIALOGUES).agents["pair-2"].probes_of(ProbeKind.CROSS)
-    assert (probe.prompt, probe.forbidden) == ("How many cats?", "I have 3 cats.")
+    assert (probe.prompt, probe.forbid) == ("How many cats?", "I have 3 cats.")
 
 
 def test_dialogue_agents_get_unrelated_prompts(tmp_path):

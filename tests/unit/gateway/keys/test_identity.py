@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.keys.identity import identify, parse_session_key
-from gateway_plugin.settings.model import NamespaceScope
+from gateway_plugin.keys.identity import NamespaceScope, identify, parse_session_key
 from relayer.wire import codec as base64url
 from relayer.wire import names
 from relayer.wire.signing import Certificate, Right

@@ -29,7 +29,7 @@ RYE = RecalledMemory(text="Ana likes rye", relevance=0.6)
 def block(
     *items: RecalledMemory, style: Format = Format.MEMRELAY, max_tokens: int = 768, now: datetime = NOW
 ) -> str:
-    return format_memories(items, settings=RecallSettings(format=style, max_tokens=max_tokens), now=now)
+    return format_memories(items, RecallSettings(format=style, max_tokens=max_tokens), now)[0]
 
 
 def test_our_own_format_frames_numbers_and_dates_the_memories():
