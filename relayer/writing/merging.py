@@ -36,17 +36,17 @@ LOOKED_AT = 5
 """The number of nearest live memories that a memory is compared with."""
 SAME_FROM = 0.9
 """The likelihood from which a newer statement says the same as an older one."""
-REPLACES_FROM = 0.99
+REPLACES_FROM = 0.98
 """The likelihood from which a newer statement replaces an older one."""
 FOLLOWS_FROM = 0.8
 """The likelihood from which a newer statement is shown before an older one."""
-CLAUSE_REPLACES_FROM = 0.995
+CLAUSE_REPLACES_FROM = 0.985
 """The likelihood from which a newer statement replaces a clause of a memory that stays true as a whole."""
 
 # The likelihood that remains if the reader's word is not enough to replace a statement: the newer one is shown first.
 _UNCERTAIN = 0.9
-# The number of nearest memories whose clauses are read one by one.
-_CLAUSES_OF = 3
+# The likelihood that a memory is replaced from which its clauses are read one by one.
+_DOUBTED_FROM = 0.05
 # A clause of fewer characters says too little to be compared.
 _SHORTEST_CLAUSE = 6
 # The number of nearest memories that were forgotten, among which one may say the same.
@@ -130,7 +130,9 @@ async def classify(
     ]
     likely, old = max(replaceable, key=lambda pair: pair[0], default=(0.0, None))
     if old is None or likely < FOLLOWS_FROM:
-        return await _clause_replaced(ctx, [memory for _, memory in replaceable[:_CLAUSES_OF]], new)
+        return await _clause_replaced(
+            ctx, [memory for likely, memory in replaceable if likely >= _DOUBTED_FROM], new
+        )
     if not old.record.pinned:
         decision = await _replaced(ctx, old, new, likely)
         if decision is not None:

@@ -160,6 +160,12 @@ async def test_without_a_reader_both_statements_stay(house):
 WORKSHOP, APRON = "The pottery workshop is in room 214.", "Bring your own apron to it."
 BOTH = f"{WORKSHOP} {APRON}"
 MOVED = "The pottery workshop was moved to room 118."
+CLAUSES = "The workshop is in room 214, bring your own laptop, we finish at six"
+
+
+def doubted(house, new):
+    """State that a newer text may replace the memory of several clauses, as a whole improbably."""
+    house.relations.state(CLAUSES, new, "replaces", 0.1)
 
 
 def replaced_by_moved(house, *texts):
@@ -207,10 +213,11 @@ async def test_of_a_sentence_the_clause_that_is_over_is_replaced_if_the_other_st
     assert await live(house) == [MOVED, "bring your own laptop"]
 
 
-CLAUSES = "The workshop is in room 214, bring your own laptop, we finish at six"
+EARLIER = "The workshop ends at five now."
 
 
 async def test_the_clause_that_is_over_is_replaced_though_the_memory_as_a_whole_seems_true(house):
+    doubted(house, MOVED)
     replaced_by_moved(house, "The workshop is in room 214")
     old = await wrote(house, CLAUSES)
     new = await said(house, MOVED)
@@ -230,13 +237,15 @@ async def test_another_clause_of_the_same_memory_is_replaced_later(house):
 
 
 async def test_a_clause_that_is_probably_over_stays(house):
-    house.relations.state("The workshop is in room 214", MOVED, "replaces", 0.99)
+    doubted(house, MOVED)
+    house.relations.state("The workshop is in room 214", MOVED, "replaces", 0.97)
     await wrote(house, CLAUSES)
     await said(house, MOVED)
     assert sorted(await live(house)) == sorted([CLAUSES, MOVED])
 
 
 async def test_a_pinned_memory_keeps_its_clauses(house):
+    doubted(house, MOVED)
     replaced_by_moved(house, "The workshop is in room 214")
     await wrote(house, CLAUSES, pinned=True)
     await said(house, MOVED)
