@@ -227,13 +227,22 @@ async def test_the_clause_that_is_over_is_replaced_though_the_memory_as_a_whole_
 
 
 async def test_another_clause_of_the_same_memory_is_replaced_later(house):
+    doubted(house, MOVED)
     replaced_by_moved(house, "The workshop is in room 214")
-    house.relations.state("we finish at six", "The workshop ends at five now.", "replaces", 0.999)
+    house.relations.state("bring your own laptop, we finish at six", EARLIER, "replaces", 0.1)
+    house.relations.state("we finish at six", EARLIER, "replaces", 0.999)
     await wrote(house, CLAUSES)
-    await said(house, MOVED, "The workshop ends at five now.")
-    assert sorted(await live(house)) == sorted(
-        [MOVED, "The workshop ends at five now.", "bring your own laptop"]
-    )
+    await said(house, MOVED, EARLIER)
+    assert sorted(await live(house)) == sorted([MOVED, EARLIER, "bring your own laptop"])
+
+
+async def test_the_clauses_of_a_memory_that_is_certainly_true_are_not_read(house):
+    house.relations.state(CLAUSES, MOVED, "replaces", 0.01)
+    replaced_by_moved(house, "The workshop is in room 214")
+    await wrote(house, CLAUSES)
+    await said(house, MOVED)
+    assert sorted(await live(house)) == sorted([CLAUSES, MOVED])
+    assert len(house.relations.asked) == 1
 
 
 async def test_a_clause_that_is_probably_over_stays(house):
