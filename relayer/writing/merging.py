@@ -21,7 +21,7 @@ from itertools import pairwise, takewhile
 
 from relayer.domain.operations import Record
 from relayer.errors import EmbedderUnavailable
-from relayer.extraction.words import is_question, split_sentences
+from relayer.extraction.words import guess_language, is_question, split_sentences
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory
@@ -45,6 +45,12 @@ CLAUSE_REPLACES_FROM = 0.985
 
 # The likelihood that remains if the reader's word is not enough to replace a statement: the newer one is shown first.
 _UNCERTAIN = 0.9
+# Words that join two statements without a comma, by language.
+_AND = {
+    "de": "und", "en": "and", "es": "y", "fr": "et", "hi": "और", "it": "e", "nl": "en", "pl": "i", "pt": "e", "ru": "и", "tr": "ve",
+}  # fmt: skip
+# Fewer words on one side of such a word are no statement: "bread and butter".
+_FEWEST_WORDS = 3
 # The likelihood that a memory is replaced from which its clauses are read one by one.
 _DOUBTED_FROM = 0.05
 # A clause of fewer characters says too little to be compared.
@@ -300,9 +306,22 @@ def _clauses_of(memory: OpenedMemory) -> list[tuple[int, int]]:
 
 
 def _clause_spans(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """Return the spans of the clauses of a sentence, each up to the beginning of the next one."""
+    """Return the spans of the clauses of a sentence, each up to the beginning of the next one.
+
+    One ends with a comma or the like, or before an "and" with several words on either side.
+    """
     starts = [start, *(found.end() for found in CLAUSE.finditer(text, start, end))]
-    return list(pairwise([*starts, end]))
+    word = _AND.get(guess_language(text))
+    spans = []
+    for first, last in pairwise([*starts, end]):
+        begun = first
+        for joint in re.finditer(rf"\s(?={word}\s)", text[first:last]) if word else ():
+            at = first + joint.end()
+            if min(len(text[begun:at].split()), len(text[at:last].split()) - 1) >= _FEWEST_WORDS:
+                spans.append((begun, at))
+                begun = at
+        spans.append((begun, last))
+    return spans
 
 
 def _clause(text: str, span: tuple[int, int]) -> str:

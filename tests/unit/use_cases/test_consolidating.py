@@ -226,6 +226,34 @@ async def test_the_clause_that_is_over_is_replaced_though_the_memory_as_a_whole_
     assert [(gone.text, gone.by) for gone in shown.replaced] == [("The workshop is in room 214, ", new.id)]
 
 
+@pytest.mark.parametrize(
+    ("text", "over", "rest"),
+    [
+        (
+            "Our flour comes from the mill in Hove and my baker is called Pieter, we open at seven",
+            "Our flour comes from the mill in Hove",
+            "and my baker is called Pieter, we open at seven",
+        ),
+        (
+            "Das Mehl kommt von der Mühle in Aue und mein Bäcker heißt Jens",
+            "Das Mehl kommt von der Mühle in Aue",
+            "und mein Bäcker heißt Jens",
+        ),
+        (
+            "We bake bread and butter cake, we open at seven",
+            "We bake bread and butter cake",
+            "we open at seven",
+        ),
+    ],
+)
+async def test_what_an_and_joins_to_a_clause_that_is_over_stays(house, text, over, rest):
+    house.relations.state(text, BUILDKITE, "replaces", 0.1)
+    house.relations.state(over, BUILDKITE, "replaces", 0.999)
+    await wrote(house, text)
+    await said(house, BUILDKITE)
+    assert sorted(await live(house)) == sorted([rest, BUILDKITE])
+
+
 async def test_another_clause_of_the_same_memory_is_replaced_later(house):
     doubted(house, MOVED)
     replaced_by_moved(house, "The workshop is in room 214")
