@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from typed_commands import machine, run_gateway
 
-from gateway_plugin.outbox.sender import Sender
+from gateway_plugin.client import RelayerClient
 from memrelay import AsyncMemoryPlugin
 from relayer.testing.local_relayer import local_relayer
 
@@ -16,13 +16,13 @@ SECRET = "3c" * 32
 def answers(monkeypatch):
     """What the relayer answers to deliveries."""
     heard = []
-    sent = Sender._sent
+    analyze = RelayerClient.analyze
 
-    async def listening(self, item):
-        heard.append(await sent(self, item))
+    async def listening(*args, **kwargs):
+        heard.append(await analyze(*args, **kwargs))
         return heard[-1]
 
-    monkeypatch.setattr(Sender, "_sent", listening)
+    monkeypatch.setattr(RelayerClient, "analyze", listening)
     return heard
 
 

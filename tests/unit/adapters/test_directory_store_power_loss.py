@@ -34,6 +34,7 @@ from relayer.log import creation
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import LogPorts, ObjectSealer
 from relayer.ports import Absent, Created, Found, ObjectStore, Swapped
+from relayer.wire.fields import Consistency
 
 
 @pytest.fixture
@@ -278,7 +279,7 @@ async def live_as_two(disk: Disk, data: Path) -> None:
     await third.start()
     under_way = asyncio.create_task(write(third, disk, 13))
     assert await asyncio.to_thread(tree.named.wait, 30)
-    await logs[1].read()
+    await logs[1].replica.read(Consistency.STRONG)
     seen = logs[1].state.outcome_of(a_put(13))
     assert seen is not None
     # Whoever asks the second process is shown it from now on.

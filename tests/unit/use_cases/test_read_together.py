@@ -14,6 +14,7 @@ from relayer.errors import EmbedderUnavailable
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.search.baseline import first_calibration
+from relayer.search.index import MemoryIndex
 from relayer.search.relevance import READ_TOGETHER
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.use_cases.memories import forget_memory
@@ -103,13 +104,13 @@ async def test_what_it_reads_decides(read):
 @pytest.mark.parametrize("prompt", ["Write a binary search in Rust", "Thanks, that helps a lot!"])
 async def test_a_prompt_that_no_memory_concerns_is_searched_for_once_and_not_read(read, prompt, monkeypatch):
     house, encoder = read
-    searches, search = [], OpenNamespace.search
+    searches, search = [], MemoryIndex.search
 
     def counted(*args, **kwargs):
         searches.append(args)
         return search(*args, **kwargs)
 
-    monkeypatch.setattr(OpenNamespace, "search", counted)
+    monkeypatch.setattr(MemoryIndex, "search", counted)
     assert await told(house, prompt) == []
     assert encoder.read == []
     assert len(searches) == 1
