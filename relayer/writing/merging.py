@@ -1,9 +1,9 @@
 """Decide how a captured memory relates to the memories near it: it repeats one, replaces a statement of one, or is new.
 
 `classify` reads the draft together with the nearest memories of the same voice. Nothing is hidden by a guess: of the memories
-near it, only the likeliest one may be replaced, and only from `REPLACES` on; from `FOLLOWS` on, both are kept, and the newer one
-is shown first. Of two statements of the same form about two things, such as lines of a numbered list, neither replaces the other
-(`are_about_two_things`). A memory that makes several statements loses the one that was replaced, see
+near it, only the likeliest one may be replaced, and only from `REPLACES_FROM` on; from `FOLLOWS_FROM` on, both are kept, and the
+newer one is shown first. If none of them is likely, but one is doubted, its clauses are compared one by one. Of two statements of the same form about two things, such as lines of a numbered list, neither replaces the other
+(`are_about_two_things`). A memory that makes several statements or clauses loses the one that was replaced, see
 `relayer.namespaces.records.OpenedMemory`.
 Without a reader of relations (`relayer.ports.RelationReader`), memories are never merged.
 """
@@ -37,11 +37,9 @@ LOOKED_AT = 5
 SAME_FROM = 0.9
 """The likelihood from which a newer statement says the same as an older one."""
 REPLACES_FROM = 0.98
-"""The likelihood from which a newer statement replaces an older one."""
+"""The likelihood from which a newer statement replaces an older one, or a clause of it."""
 FOLLOWS_FROM = 0.8
 """The likelihood from which a newer statement is shown before an older one."""
-CLAUSE_REPLACES_FROM = 0.985
-"""The likelihood from which a newer statement replaces a clause of a memory that stays true as a whole."""
 
 # The likelihood that remains if the reader's word is not enough to replace a statement: the newer one is shown first.
 _UNCERTAIN = 0.9
@@ -285,7 +283,7 @@ async def _clause_replaced(ctx: Context, near: Sequence[OpenedMemory], new: Reco
     ]
     found = await relations(ctx, [(_clause(memory.record.text, span), new.text) for memory, span in places])
     likely, at = max(((relation.replaces, at) for at, relation in enumerate(found)), default=(0.0, 0))
-    if likely < CLAUSE_REPLACES_FROM:
+    if likely < REPLACES_FROM:
         return NOTHING_KNOWN
     memory, span = places[at]
     return MergeDecision(replaces=memory.id, span=span)

@@ -264,29 +264,18 @@ async def test_another_clause_of_the_same_memory_is_replaced_later(house):
     assert sorted(await live(house)) == sorted([MOVED, EARLIER, "bring your own laptop"])
 
 
-async def test_the_clauses_of_a_memory_that_is_certainly_true_are_not_read(house):
-    house.relations.state(CLAUSES, MOVED, "replaces", 0.01)
-    replaced_by_moved(house, "The workshop is in room 214")
-    await wrote(house, CLAUSES)
+@pytest.mark.parametrize(
+    ("whole", "clause", "pinned", "read"),
+    [(0.01, 0.999, False, 1), (0.1, 0.97, False, 4), (0.1, 0.999, True, 1)],
+    ids=["certainly true, so that its clauses are not read", "probably over", "pinned"],
+)
+async def test_a_clause_stays_that_is(house, whole, clause, pinned, read):
+    house.relations.state(CLAUSES, MOVED, "replaces", whole)
+    house.relations.state("The workshop is in room 214", MOVED, "replaces", clause)
+    await wrote(house, CLAUSES, pinned=pinned)
     await said(house, MOVED)
     assert sorted(await live(house)) == sorted([CLAUSES, MOVED])
-    assert len(house.relations.asked) == 1
-
-
-async def test_a_clause_that_is_probably_over_stays(house):
-    doubted(house, MOVED)
-    house.relations.state("The workshop is in room 214", MOVED, "replaces", 0.97)
-    await wrote(house, CLAUSES)
-    await said(house, MOVED)
-    assert sorted(await live(house)) == sorted([CLAUSES, MOVED])
-
-
-async def test_a_pinned_memory_keeps_its_clauses(house):
-    doubted(house, MOVED)
-    replaced_by_moved(house, "The workshop is in room 214")
-    await wrote(house, CLAUSES, pinned=True)
-    await said(house, MOVED)
-    assert sorted(await live(house)) == sorted([CLAUSES, MOVED])
+    assert len(house.relations.asked) == read
 
 
 async def test_what_was_replaced_as_a_whole_comes_back_beside_it(house):
