@@ -7,9 +7,9 @@
 It learns from the candidates of searches: the memories that are right for a prompt, and the likeliest wrong ones beside them. It
 starts from the reader of relations, which reads two texts together, too. The weights of its scores are learnt from people whom
 neither the layers nor the weights before it were learnt from (``second``, and two authors of ``fourth``): what it says of people
-that it was trained with would count for too much. Training needs torch and about half an hour of two processors; both need scikit-learn. The package's file was trained in
-five rounds of 1,500, 700, 630, 2,309 and 1,341 batches, the last two with ``--on``: the fourth with the people of ``third``,
-the fifth with those of ``fourth``.
+that it was trained with would count for too much. Training needs torch and about half an hour of two processors; both need
+scikit-learn. The package's file was trained in five rounds of 1,500, 700, 630, 2,309 and 1,341 batches, the last two with ``--on``:
+the fourth with the people of ``third``, the fifth with those of ``fourth``.
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ from torch.nn import functional
 
 from bench.day import personas
 from bench.sets import rows
+from bench.spaces import LEFT_OUT
 from relayer.adapters.local_embedder.e5 import E5, PARTS, WeightsFile, halves, model_file
 from relayer.adapters.local_embedder.trained import (
     PairReader,
@@ -67,8 +68,7 @@ _MARKED, _WRITTEN, _COMBINED, _NEIGHBOURS, _RARE = 2.1, 2.0, 0.7, 1.0, 2.0
 _NEAREST, _OF_TEMPLATES, _OF_ONE_PERSON = 6, 1, 4
 # A capture is compared with so many, and a change that is likelier than this in a true pair is learnt from as a mistake.
 _COMPARED, _DOUBTED = 5, 0.02
-# Authors of people whom nothing is learnt from, and the number of clauses that no reader mistakes.
-_LEFT_OUT = ("hb", "he")
+# The number of clauses that the reader does not mistake.
 _OF_OTHERS = 3_000
 
 
@@ -343,7 +343,7 @@ def mistaken_clauses(model: E5, reader: PairReader, random: Random) -> list[Pair
         json.loads(path.read_text("utf-8"))["memories"]
         for part in ("train", "more", "third", "fourth")
         for path in _sorted(f"precise/{part}/people/*.json")
-        if path.name[:2] not in _LEFT_OUT
+        if path.name[:2] not in LEFT_OUT
     ]
     mistakes, others = list[Pair](), list[Pair]()
     for memories in said:

@@ -37,7 +37,7 @@ from sklearn.linear_model import LogisticRegression
 
 from bench.day import CachedEmbedder, personas
 from bench.prompt_reader import labelled
-from bench.spaces import PRECISE, people
+from bench.spaces import LEFT_OUT, PRECISE, people
 from relayer.lib.n_grams import read_prompt
 from relayer.ports import QueryVectors
 from relayer.search import index as index_module
@@ -195,7 +195,7 @@ def everyone() -> Iterator[Person]:
 
 def is_left_out(person: Person) -> bool:
     """Return whether a person of the fourth set is by an author whose people layers never learn from."""
-    return Path(person.name).name[:2] in {"hb", "he"}
+    return Path(person.name).name[:2] in LEFT_OUT
 
 
 def _of_the_day(half: str, name: str, language: str, raw: dict[str, Any]) -> Person:

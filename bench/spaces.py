@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["PRECISE", "Asked", "Kind", "Space", "people"]
+__all__ = ["LEFT_OUT", "PRECISE", "Asked", "Kind", "Space", "people"]
 
 PRECISE = Path(__file__).parent / "sets" / "precise"
+LEFT_OUT = ("hb", "he")
+"""Authors of the fourth set whose people layers never learn from."""
 Kind = Literal["question", "keywords", "plan", "unanswerable", "untouched"]
 """A question with an answer, words as a model searches for, a plan that memories change, a question without an answer, and a
 prompt of any kind that no memory changes."""
