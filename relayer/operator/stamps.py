@@ -37,7 +37,7 @@ async def stamp(ports: LogPorts, key: str) -> None:
         return
     # Another process may have recorded a time at the same moment, and its record is as good.
     if (await read_stamp(ports, key))[0] < found.store_time:
-        raise StoreUnavailable(f"the time under {key} could not be stored")
+        raise StoreUnavailable(f"the time could not be recorded under {key}; try again")
 
 
 async def read_stamp(ports: LogPorts, key: str) -> tuple[int, int]:
