@@ -1,6 +1,6 @@
 """How large a passage of a long text may be: what a fact in it scores, what unrelated prompts find, what embedding costs.
 
-    python bench/passages.py
+    python -m bench.passages
 
 The text is made up: one fact amid 560 sentences about other things; no data needed.
 """
@@ -8,11 +8,13 @@ The text is made up: one fact amid 560 sentences about other things; no data nee
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
-from relayer.adapters.local_embedder.embedder import OnnxModel
+from relayer.adapters.local_embedder.e5 import E5
 from relayer.wire.passages import cut
 
 FACT = "Grandmother's violin lies in the attic, in the trunk behind the green suitcase."
@@ -51,21 +53,24 @@ def note(at: int) -> str:
 
 def main() -> None:
     """Print a line for each size; scores are means over the places where the fact may stand."""
-    model = OnnxModel()
-    queries = np.concatenate([model.run([model.encode(query)]) for query in RELATED + UNRELATED])
+    model = E5()
+
+    def vectors_of(texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        return np.stack([model.vector(model.encode(text, query=query), query=query) for text in texts])
+
+    queries = vectors_of(RELATED + UNRELATED, query=True)
     print("bytes passages cpu_s related         best unrelated")
     for size in (300, 400, 500, 700, 1000):
         parts = [text[start:end] for text in [note(0)] for start, end in cut(text, size)]
         began = time.process_time()
-        vectors = np.concatenate([model.run([model.encode(part)]) for part in parts])
+        vectors = vectors_of(parts)
         spent = time.process_time() - began
         unrelated = (vectors @ queries[len(RELATED) :].T).max(axis=0)
         texts = map(note, range(100, 100 + PLACES))
         facts = [
             text[start:end] for text in texts for start, end in cut(text, size) if "violin" in text[start:end]
         ]
-        found = np.concatenate([model.run([model.encode(fact)]) for fact in facts])
-        related = (found @ queries[: len(RELATED)].T).mean(axis=0)
+        related = (vectors_of(facts) @ queries[: len(RELATED)].T).mean(axis=0)
         shown = "  ".join(" ".join(f"{score:.2f}" for score in scores) for scores in (related, unrelated))
         print(f"{size:5} {len(parts):8} {spent:5.1f} {shown}")
 

@@ -26,8 +26,8 @@ from relayer.wire.passages import cut, passage_end
 # In bytes of UTF-8, because tokens per byte differ less between scripts than tokens per character: the model reads 256 tokens,
 # about 1,100 bytes of English, and one for each character of three bytes.
 LONG_BYTES = 900
-# A vector is a mean: a fact among other things has a cosine of 0.38 to 0.53 with questions about it in passages of 400 bytes, of
-# 0.23 to 0.37 in 1,000; unrelated prompts reach 0.17 at most. Embedding a text costs the same with both (bench/passages.py).
+# A vector is a mean: a fact among other things has a cosine of 0.20 to 0.41 with questions about it in passages of 400 bytes, of
+# 0.16 to 0.25 in 1,000; unrelated prompts reach 0.11 at most. Embedding a text costs the same with both (bench/passages.py).
 PASSAGE_BYTES = 400
 # The maximum number of passages of one text that have a vector: in texts of more than 38 kB they are longer.
 MOST_VECTORS = 128
