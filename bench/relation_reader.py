@@ -27,7 +27,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,9 +53,8 @@ from relayer.adapters.local_embedder.trained import (
     packed,
     trained_file,
 )
-from relayer.extraction.words import split_sentences
 from relayer.ports import RELATIONS
-from relayer.writing.merging import CLAUSE
+from relayer.writing.merging import clause_spans
 
 SETS = Path(__file__).parent / "sets"
 SAME, REPLACES, REFINES, BOTH = RELATIONS
@@ -68,18 +66,26 @@ _MARKED, _WRITTEN, _COMBINED, _NEIGHBOURS, _RARE = 2.1, 2.0, 0.7, 1.0, 2.0
 _NEAREST, _OF_TEMPLATES, _OF_ONE_PERSON = 6, 1, 4
 # A capture is compared with so many, and a change that is likelier than this in a true pair is learnt from as a mistake.
 _COMPARED, _DOUBTED = 5, 0.02
+# The share of pairs without a marked part that are learnt from within longer messages, too.
+_JOINED = 0.25
 # The number of clauses that the reader does not mistake.
 _OF_OTHERS = 3_000
 
 
 @dataclass(slots=True)
 class Pair:
-    """An older and a newer statement, their relation, and how much the pair counts in training."""
+    """An older and a newer statement, their relation, and how much the pair counts in training.
+
+    Attributes:
+        clauses: the relation of the newer statement to each clause of the older one, "" if it is not known; none are learnt from
+            if it is empty.
+    """
 
     old: str
     new: str
     relation: str
     weight: float
+    clauses: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -173,10 +179,8 @@ def written(line: str) -> Pair:
     return Pair(old, new, _LETTERS[line[0]], _WRITTEN)
 
 
-# The part of a statement that the lines ``R`` after it replace, with the punctuation around it.
-_PART = re.compile(r"[\s,;:\u060c\u3001\uff0c\uff1b]*\[\[(.+?)\]\][\s,;:.\u060c\u3001\u3002\uff0c\uff1b]*")
-# A rest of fewer characters says nothing.
-_SHORTEST_REST = 8
+# The share of a clause in a marked part from which the clause is over with it, and up to which it is not.
+_OVER, _NOT_OVER = 0.5, 0.2
 
 
 def families(path: Path) -> list[list[Pair]]:
@@ -188,33 +192,64 @@ def families(path: Path) -> list[list[Pair]]:
         ValueError: a line is neither.
     """
     found: list[list[Pair]] = []
-    older = ""
-    marked: re.Match[str] | None = None
+    older, start, end = "", 0, 0
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         kind, _, rest = line.partition(" ")
         if kind == "O" and rest:
-            marked = _PART.search(rest)
+            before, _, part = rest.partition("[[")
             older = rest.replace("[[", "").replace("]]", "")
+            start, end = len(before), len(before) + len(part.partition("]]")[0])
             found.append([])
         elif older and rest and kind in _LETTERS:
-            weight = _WRITTEN if marked is None else _MARKED
-            found[-1].append(Pair(older, rest, _LETTERS[kind], weight))
-            if marked is not None and marked[1] != older:
-                found[-1].append(Pair(marked[1], rest, _LETTERS[kind], weight))
-                around = (
-                    (marked.string[: marked.start()], marked.string[marked.end() :])
-                    if kind == "R"
-                    else (older,)
-                )
-                true = dict.fromkeys(one for part in around for one in (part, *clauses_of(part)))
-                found[-1] += [
-                    Pair(part, rest, BOTH, weight)
-                    for part in true
-                    if len(part) >= _SHORTEST_REST and part not in {older, marked[1]}
+            pair = Pair(older, rest, _LETTERS[kind], _MARKED if end > start else _WRITTEN)
+            if end > start:
+                pair.clauses = [
+                    _within(clause, (start, end)) if kind == "R" else BOTH if kind == "B" else ""
+                    for clause in clause_spans(older)
                 ]
+            found[-1].append(pair)
         elif line:
             raise ValueError(f"{path.name}, line {number}: begin it with O or a relation")
     return found
+
+
+def _within(clause: tuple[int, int], part: tuple[int, int]) -> str:
+    """Return the relation to a clause of a statement of which a part is replaced."""
+    shared = min(clause[1], part[1]) - max(clause[0], part[0])
+    share = shared / (clause[1] - clause[0])
+    return REPLACES if share >= _OVER else BOTH if share <= _NOT_OVER else ""
+
+
+# How statements are joined to one that says several things.
+_JOINTS = (", ", ", ", ". ", " - ", "; ")
+
+
+def joined(families_of: Sequence[Sequence[Pair]], random: Random) -> Iterator[Pair]:
+    """Yield pairs of families whose older statement is said together with one or two of other families.
+
+    The newer statement leaves those true, whatever it does to the other one.
+    """
+    for number, family in enumerate(families_of):
+        if family[0].weight >= _MARKED:
+            continue
+        for pair in family:
+            if pair.relation not in {REPLACES, BOTH} or random.random() > _JOINED:
+                continue
+            others = [one[0].old for at, one in enumerate(families_of) if at != number]
+            parts = [pair.old, *random.sample(others, random.choice((1, 1, 2)))]
+            order = random.sample(range(len(parts)), len(parts))
+            joint = random.choice(_JOINTS)
+            said = joint.join(parts[at].rstrip(".。") for at in order)
+            start = sum(len(parts[at].rstrip(".。")) + len(joint) for at in order[: order.index(0)])
+            part = (start, start + len(pair.old.rstrip(".。")))
+            spans = clause_spans(said)
+            # Which clause of a statement is over is not known.
+            whole = sum(_within(span, part) == REPLACES for span in spans) == 1
+            known = [
+                BOTH if pair.relation == BOTH or _within(span, part) == BOTH else REPLACES if whole else ""
+                for span in spans
+            ]
+            yield Pair(said, pair.new, pair.relation, _COMBINED, known)
 
 
 def turned(pair: Pair) -> Iterator[Pair]:
@@ -324,19 +359,18 @@ def mistaken(model: E5, reader: PairReader) -> Iterator[Pair]:
         vectors = np.stack([model.vector(model.encode(text, query=False), query=False) for text in said])
         for at in range(1, len(said)):
             for other in np.argsort(-(vectors[:at] @ vectors[at]))[:_COMPARED]:
-                likely = reader.read(said[other], said[at])[replaces]
+                likely = reader.read([said[other]], said[at])[0, replaces]
                 yield Pair(said[other], said[at], BOTH, _WRITTEN if likely > _DOUBTED else _NEIGHBOURS)
 
 
 def mistaken_clauses(model: E5, reader: PairReader, random: Random) -> list[Pair]:
-    """Return clauses of long memories beside other statements of the same person, all of them true together.
+    """Return long memories beside other statements of the same person, all of them true together, with their clauses.
 
-    A capture reads a newer statement with the clauses of the memories near it, too. Those that a reader may take for a change
-    count more, and of the others a part is taken.
+    Those of which a reader may take a clause for changed count more, and of the others a part is taken.
 
     Args:
         model: computes the vectors of the statements.
-        reader: reads each statement with clauses of near ones before it.
+        reader: reads each statement with near ones before it.
         random: chooses.
     """
     said = [
@@ -351,25 +385,24 @@ def mistaken_clauses(model: E5, reader: PairReader, random: Random) -> list[Pair
         for at in range(1, len(memories)):
             nearest = np.argsort(-(vectors[:at] @ vectors[at]))
             chosen = {*nearest[:2].tolist(), random.choice(nearest[2:] if at > 2 else nearest)}
-            for clause in (clause for other in sorted(chosen) for clause in clauses_of(memories[other])):
-                likely = reader.read(clause, memories[at])[RELATIONS.index(REPLACES)]
-                doubted = likely > _DOUBTED
-                (mistakes if doubted else others).append(
-                    Pair(clause, memories[at], BOTH, _WRITTEN if doubted else _NEIGHBOURS)
-                )
-    print(f"{len(mistakes)} clauses are taken for changed, {len(others)} are not", flush=True)
-    return mistakes + random.sample(others, min(len(others), _OF_OTHERS))
+            for old in (memories[other] for other in sorted(chosen)):
+                clauses = clauses_of(old)
+                if len(clauses) > 1:
+                    read = reader.read(clauses, memories[at])
+                    doubted = read[1:, RELATIONS.index(REPLACES)].max() > _DOUBTED
+                    weight = _WRITTEN if doubted else _NEIGHBOURS
+                    (mistakes if doubted else others).append(
+                        Pair(old, memories[at], BOTH, weight, [BOTH] * len(clauses))
+                    )
+    print(f"of {len(mistakes)} memories, a clause is taken for changed, of {len(others)} none", flush=True)
+    return random.sample(mistakes, min(len(mistakes), _OF_OTHERS)) + random.sample(
+        others, min(len(others), _OF_OTHERS)
+    )
 
 
 def clauses_of(text: str) -> list[str]:
-    """Return the clauses of a text of several sentences or clauses; none if it is only one."""
-    found = [
-        clause
-        for start, end in split_sentences(text)
-        for clause in CLAUSE.split(text[start:end])
-        if clause.strip()
-    ]
-    return found if len(found) > 1 else []
+    """Return the clauses of a text as `relayer.writing.merging` reads them."""
+    return [text[slice(*span)] for span in clause_spans(text)]
 
 
 def _sorted(pattern: str) -> list[Path]:
@@ -396,7 +429,9 @@ def training_pairs(model: E5, seed: int = 7) -> list[Pair]:
             found += turned(written(line))
     for path in _sorted("relations/families/*.txt"):
         said = []
-        for subject, family in enumerate(families(path)):
+        known = families(path)
+        found += joined(known, random)
+        for subject, family in enumerate(known):
             found += family
             said += [(subject, family[0].old), (subject, family[0].new)]
         found += neighbours(said, model, random, _OF_TEMPLATES)
@@ -484,53 +519,74 @@ class Net(nn.Module):
                 self.head[place].weight.data = torch.from_numpy(weights.floats(f"head.{number}.w"))
                 self.head[place].bias.data = torch.from_numpy(weights.floats(f"head.{number}.b"))
 
-    def forward(self, states: Tensor, parts: Tensor) -> Tensor:
-        """Return the logits; ``parts`` has, for each token, 0 in the older statement, 1 in the newer one, -1 after both."""
+    def forward(self, states: Tensor, parts: Tensor, places: Tensor) -> Tensor:
+        """Return the logits of some places.
+
+        Args:
+            states: after the lower layers.
+            parts: for each token, 0 in the older statement, 1 in the newer one, -1 after both.
+            places: of each a row of the batch, and the first token and the one after the last in it.
+        """
         mask = (parts >= 0)[:, None, None, :]
         states = states + self.marks[parts.clamp(min=0)]
         for layer in self.layers:
             states = layer(states, mask)
-        means = []
-        for part in (0, 1):
-            chosen = (parts == part).float()[..., None]
-            means.append((states * chosen).sum(1) / chosen.sum(1))
-        logits: Tensor = self.head(torch.cat([states[:, 0], *means], dim=-1))
+        newer = (parts == 1).float()[..., None]
+        means = (states * newer).sum(1) / newer.sum(1)
+        row, start, end = places.T
+        at = torch.arange(states.shape[1])
+        chosen = ((at >= start[:, None]) & (at < end[:, None])).float()
+        part = torch.bmm(chosen[:, None], states[row])[:, 0] / chosen.sum(1, keepdim=True)
+        logits: Tensor = self.head(torch.cat([states[row, 0], part, means[row]], dim=-1))
         return logits
 
 
 @dataclass(slots=True)
 class Encoded:
-    """A pair as the net reads it: hidden states in half precision, and the number of tokens of the older statement."""
+    """A pair as the net reads it: hidden states in half precision, and the number of tokens of the older statement.
+
+    Attributes:
+        places: the first token and the one after the last of what is learnt from, the relation to it, and its weight.
+    """
 
     states: NDArray[np.float16]
     first: int
-    relation: int
-    weight: float
+    places: list[tuple[int, int, int, float]]
 
 
 def encoded(pairs: Iterable[Pair], model: E5) -> list[Encoded]:
     """Run the lower layers over all pairs."""
     found = []
     for pair in pairs:
-        ids, first = model.encode_pair(pair.old, pair.new)
+        clauses = clauses_of(pair.old) if pair.clauses else [pair.old]
+        ids, spans = model.encode_pair(clauses, pair.new)
         weight = pair.weight * (_RARE if pair.relation == REFINES else 1)
-        states = model.lower_states(ids).astype(np.float16)
-        found.append(Encoded(states, first, RELATIONS.index(pair.relation), weight))
+        places = [(*spans[0], RELATIONS.index(pair.relation), weight)]
+        if len(clauses) > 1:
+            places += [
+                (start, end, RELATIONS.index(relation), weight * _OF_A_CLAUSE)
+                for (start, end), relation in zip(spans[1:], pair.clauses, strict=True)
+                if relation and end > start
+            ]
+        found.append(Encoded(model.lower_states(ids).astype(np.float16), spans[0][1], places))
     return found
 
 
-def batched(some: Sequence[Encoded]) -> tuple[Tensor, Tensor]:
-    """Return the padded states of some pairs, and the part of each token."""
+def batched(some: Sequence[Encoded]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the padded states of some pairs, the part of each token, and the places to learn from."""
     longest = max(len(one.states) for one in some)
     states = np.zeros((len(some), longest, some[0].states.shape[1]), np.float32)
     parts = np.full((len(some), longest), -1)
     for row, one in enumerate(some):
         states[row, : len(one.states)] = one.states
         parts[row, : len(one.states)] = np.arange(len(one.states)) >= one.first
-    return torch.from_numpy(states), torch.from_numpy(parts)
+    places = [(row, start, end) for row, one in enumerate(some) for start, end, _, _ in one.places]
+    return torch.from_numpy(states), torch.from_numpy(parts), torch.tensor(places)
 
 
 _BATCH = 24
+# What a clause counts, beside the whole statement.
+_OF_A_CLAUSE = 0.6
 _RATE = 1e-4
 _WARM_UP = 60
 _AVERAGED = 0.99
@@ -562,11 +618,13 @@ def train(
             some = [pairs[at] for at in batch]
             losses = functional.cross_entropy(
                 net(*batched(some)),
-                torch.tensor([one.relation for one in some]),
+                torch.tensor([relation for one in some for _, _, relation, _ in one.places]),
                 reduction="none",
                 label_smoothing=smoothing,
             )
-            loss = (losses * torch.tensor([one.weight for one in some])).mean()
+            loss = (losses * torch.tensor([weight for one in some for *_, weight in one.places])).sum() / len(
+                some
+            )
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(net.parameters(), 1.0)

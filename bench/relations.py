@@ -245,11 +245,11 @@ async def curve_section(half: str) -> Section:
         for at in range(1, len(said)):
             near = np.argsort(-(rows[:at] @ rows[at]))[:LOOKED_AT]
             pairs += [("one person", said[other], said[at]) for other in near]
-    read = await embedder.relations([(old, new) for _, old, new in pairs])
+    read = await embedder.relations([([old], new) for _, old, new in pairs])
     await embedder.close()
     found: dict[str, list[float]] = defaultdict(list)
     for (relation, old, new), chances in zip(pairs, read, strict=True):
-        likely = float(chances[RELATIONS.index("replaces")])
+        likely = float(chances[0, RELATIONS.index("replaces")])
         found[relation].append(0.0 if are_about_two_things(old, new) else likely)
     names = ("replaces", "both", "one person")
     table = [

@@ -330,11 +330,14 @@ it as it is."""
 class RelationReader(Protocol):
     """A model that reads two statements of one person together, of which one was made after the other."""
 
-    async def relations(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """Return how likely each of `RELATIONS` is for pairs of an older and a newer statement; shape (len(pairs), 4).
+    async def relations(self, pairs: Sequence[tuple[Sequence[str], str]]) -> list[NDArray[np.float32]]:
+        """Return how likely each of `RELATIONS` is for older statements, given by their clauses, and newer ones.
 
-        The computation never runs on the event loop's thread, and never in front of a query. Raises `EmbedderUnavailable`:
-        nothing can be computed now.
+        Each array has a row for the whole older statement and one for each of its clauses: shape (1 + clauses, 4). The computation
+        never runs on the event loop's thread, and never in front of a query.
+
+        Raises:
+            EmbedderUnavailable: nothing can be computed now.
         """
 
 

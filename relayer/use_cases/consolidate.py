@@ -34,10 +34,10 @@ from relayer.writing.merging import (
     LOOKED_AT,
     REPLACES_FROM,
     Relation,
+    clauses_of,
     relations,
     same_voice,
     says_the_same,
-    statements_of,
 )
 from relayer.writing.present import PAGE_BYTES, encoded_size, position, show
 
@@ -114,7 +114,7 @@ async def proposals_of(
         for other in others
         if other.record.id != one.record.id and same_voice(one.record, other.record)
     ]
-    read = await relations(ctx, [(older.memory.text, newer.memory.text) for older, newer in pairs])
+    read = await relations(ctx, [([older.memory.text], newer.memory.text) for older, newer in pairs])
     likely = [_proposal(older, newer, relation) for (older, newer), relation in zip(pairs, read, strict=True)]
     replaced = [
         proposal for proposal in likely if proposal is not None and proposal.reason is not Reason.DUPLICATE
@@ -143,9 +143,7 @@ def _proposal(older: Comparable, newer: Comparable, relation: Relation) -> Conso
     if relation.replaces < FOLLOWS_FROM:
         return None
     replaces = (
-        relation.replaces >= REPLACES_FROM
-        and not older.record.pinned
-        and len(statements_of(older.memory)) <= 1
+        relation.replaces >= REPLACES_FROM and not older.record.pinned and len(clauses_of(older.memory)) <= 1
     )
     return ConsolidationProposal(
         Reason.REPLACED if replaces else Reason.CONFLICT, newer, older, relation.replaces

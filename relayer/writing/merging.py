@@ -2,9 +2,10 @@
 
 `classify` reads the draft together with the nearest memories of the same voice. Nothing is hidden by a guess: of the memories
 near it, only the likeliest one may be replaced, and only from `REPLACES_FROM` on; from `FOLLOWS_FROM` on, both are kept, and the
-newer one is shown first. If none of them is likely, but one is doubted, its clauses are compared one by one. Of two statements of the same form about two things, such as lines of a numbered list, neither replaces the other
-(`are_about_two_things`). A memory that makes several statements or clauses loses the one that was replaced, see
-`relayer.namespaces.records.OpenedMemory`.
+newer one is shown first. People say several things at once: "Cem plays Hamlet, we rehearse on Tuesdays, the play is in June". So a
+memory is read clause by clause, each with the others around it, and loses the clause that is over, see
+`relayer.namespaces.records.OpenedMemory`. Of two statements of the same form about two things, such as lines of a numbered list,
+neither replaces the other (`are_about_two_things`).
 Without a reader of relations (`relayer.ports.RelationReader`), memories are never merged.
 """
 
@@ -15,9 +16,12 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import pairwise, takewhile
+
+import numpy as np
+from numpy.typing import NDArray
 
 from relayer.domain.operations import Record
 from relayer.errors import EmbedderUnavailable
@@ -33,7 +37,7 @@ from relayer.wire.redaction import removed_kinds
 LONGEST = 600
 """The number of characters of the longest text that is compared."""
 LOOKED_AT = 5
-"""The number of nearest live memories that a memory is compared with."""
+"""The number of live memories nearest in meaning that a memory is compared with."""
 SAME_FROM = 0.9
 """The likelihood from which a newer statement says the same as an older one."""
 REPLACES_FROM = 0.98
@@ -49,13 +53,11 @@ _AND = {
 }  # fmt: skip
 # Fewer words on one side of such a word are no statement: "bread and butter".
 _FEWEST_WORDS = 3
-# The likelihood that a memory is replaced from which its clauses are read one by one.
-_DOUBTED_FROM = 0.05
-# A clause of fewer characters says too little to be compared.
-_SHORTEST_CLAUSE = 6
+# The number of other live memories that share the rarest words with it.
+_LOOKED_AT_BY_WORDS = 2
 # The number of nearest memories that were forgotten, among which one may say the same.
 _PAST_LOOKED_AT = 3
-_SAME, _REPLACES, _BOTH = (RELATIONS.index(name) for name in ("same", "replaces", "both"))
+_SAME, _REPLACES = RELATIONS.index("same"), RELATIONS.index("replaces")
 # A number with its inner punctuation, a Han character or kana, or a run of other letters.
 _TOKEN = re.compile(r"\d+(?:[-:./,]\d+)*|[\u3040-\u30ff\u3400-\u9fff]|[^\W\d_\u3040-\u30ff\u3400-\u9fff]+")
 # The number of tokens of a statement that are aligned; the time to align them may grow with its third power.
@@ -63,10 +65,8 @@ _MOST_TOKENS = 120
 # The number of shared tokens after a number from which it is part of a name rather than an amount: an amount has a unit at most.
 _AFTER_A_NAME = 2
 _NUMBER = re.compile(r"\d+")
-CLAUSE = re.compile(r"[,;:]\s+|\s[-\u2013\u2014]\s|[\u060c\u061b\uff0c\uff1b\u3001]\s*")
-"""The end of a clause within a sentence, with the space after it."""
-# The likelihood from which a clause is true together with a statement that replaces another clause of its sentence.
-_BOTH_TRUE_FROM = 0.5
+# The end of a clause within a sentence, with the space after it.
+_CLAUSE_END = re.compile(r"[,;:]\s+|\s[-\u2013\u2014]\s|[\u060c\u061b\uff0c\uff1b\u3001]\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +75,18 @@ class Relation:
 
     Attributes:
         same: that the newer statement says the same as the older one.
-        replaces: that it says that the older one is over.
-        both: that it leaves the older one as it is.
+        replaces: that it says that the older one, or something in it, is over.
+        clauses: that it says that each clause of the older one is over.
     """
 
     same: float = 0.0
     replaces: float = 0.0
-    both: float = 0.0
+    clauses: tuple[float, ...] = ()
+
+    @property
+    def likeliest(self) -> float:
+        """Return how likely the clause is over that is over most likely."""
+        return max(self.clauses) if len(self.clauses) > 1 else self.replaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,14 @@ async def classify(
     if vector is None or len(new.text) > LONGEST:
         return NOTHING_KNOWN
     near = [memory async for memory in _nearest(opened, new, vector)]
-    found = await relations(ctx, [(memory.text, new.text) for memory in near])
+    spans = [clauses_of(memory) for memory in near]
+    found = await relations(
+        ctx,
+        [
+            ([memory.record.text[slice(*span)] for span in spans], new.text)
+            for memory, spans in zip(near, spans, strict=True)
+        ],
+    )
     for memory, relation in sorted(zip(near, found, strict=True), key=lambda pair: -pair[1].same):
         # A statement that repeats a live one is kept, because the reader takes some that differ in a detail for a repetition. The log
         # refuses what repeats a forgotten one.
@@ -127,46 +139,42 @@ async def classify(
     # Only what the user said may call an existing memory into question.
     if new.suspect or new.trust is not Trust.USER:
         return NOTHING_KNOWN
-    replaceable = [
-        (relation.replaces, memory)
-        for memory, relation in zip(near, found, strict=True)
-        if _may_be_replaced(memory, new)
-    ]
-    likely, old = max(replaceable, key=lambda pair: pair[0], default=(0.0, None))
-    if old is None or likely < FOLLOWS_FROM:
-        return await _clause_replaced(
-            ctx, [memory for likely, memory in replaceable if likely >= _DOUBTED_FROM], new
-        )
-    if not old.record.pinned:
-        decision = await _replaced(ctx, old, new, likely)
-        if decision is not None:
-            return decision
-    return MergeDecision(follows=old.id)
+    doubted = [one for one in zip(near, spans, found, strict=True) if _may_be_replaced(one[0], new)]
+    if not doubted:
+        return NOTHING_KNOWN
+    memory, clauses, relation = max(doubted, key=lambda one: one[2].likeliest)
+    if relation.likeliest >= REPLACES_FROM and not memory.record.pinned:
+        return MergeDecision(replaces=memory.id, span=_over(clauses, relation))
+    memory, _, relation = max(doubted, key=lambda one: max(one[2].replaces, one[2].likeliest))
+    likely = max(relation.replaces, relation.likeliest)
+    return MergeDecision(follows=memory.id) if likely >= FOLLOWS_FROM else NOTHING_KNOWN
 
 
-async def relations(ctx: Context, pairs: Sequence[tuple[str, str]]) -> list[Relation]:
-    """Return the relations of pairs of an older and a newer text; none of them is likely if there is no reader."""
+async def relations(ctx: Context, pairs: Sequence[tuple[Sequence[str], str]]) -> list[Relation]:
+    """Return the relations of newer texts to older ones, given by their clauses; none is likely if there is no reader."""
     if ctx.relations is not None and pairs:
         try:
             read = await ctx.relations.relations(pairs)
-            rows = read[:, [_SAME, _REPLACES, _BOTH]].tolist()
-            return [_checked(old, new, Relation(*row)) for (old, new), row in zip(pairs, rows, strict=True)]
         except EmbedderUnavailable:
             pass
+        else:
+            return [_relation(*pair, rows) for pair, rows in zip(pairs, read, strict=True)]
     return [Relation()] * len(pairs)
 
 
-def _checked(old: str, new: str, relation: Relation) -> Relation:
-    """Return the relation of two texts, less certain where the reader is known to be wrong.
+def _relation(clauses: Sequence[str], new: str, read: NDArray[np.float32]) -> Relation:
+    """Return what was read, less certain where the reader is known to be wrong.
 
     It learnt from statements, so it takes some questions for changes of what they ask for. A secret that was removed is a value
     that it cannot see: only a secret of the same kind can take its place.
     """
-    if relation.replaces >= REPLACES_FROM and (
-        is_question(new) or removed_kinds(old) != removed_kinds(new) or are_about_two_things(old, new)
-    ):
-        return replace(relation, replaces=_UNCERTAIN)
-    return relation
+    likely = [
+        min(likely, _UNCERTAIN)
+        if is_question(new) or removed_kinds(old) != removed_kinds(new) or are_about_two_things(old, new)
+        else likely
+        for old, likely in zip((" ".join(clauses), *clauses), read[:, _REPLACES].tolist(), strict=True)
+    ]
+    return Relation(float(read[0, _SAME]), likely[0], tuple(likely[1:]))
 
 
 def are_about_two_things(old: str, new: str) -> bool:
@@ -223,16 +231,6 @@ def says_the_same(old: str, new: str, relation: Relation) -> bool:
     return relation.same >= SAME_FROM and Counter(_NUMBER.findall(old)) == Counter(_NUMBER.findall(new))
 
 
-def statements_of(memory: OpenedMemory) -> list[tuple[int, int]]:
-    """Return the spans of the statements that a memory's text makes, without those that were replaced."""
-    text = memory.record.text
-    return [
-        (start, end)
-        for start, end in split_sentences(text)
-        if not any(gone.start < end and start < gone.end for gone in memory.replaced)
-    ]
-
-
 def _may_be_replaced(memory: OpenedMemory, new: Record) -> bool:
     """Return whether a record may replace a memory: what a model noted about a turn does not replace the turn, or the reverse.
 
@@ -245,117 +243,71 @@ def _may_be_replaced(memory: OpenedMemory, new: Record) -> bool:
     return memory.is_live and old.extractor.name in {"", new.extractor.name} and not is_later
 
 
-async def _replaced(ctx: Context, old: OpenedMemory, new: Record, likely: float) -> MergeDecision | None:
-    """Return the decision about a memory that is probably replaced; None if none of its statements is by itself.
-
-    A statement with a clause that stays true is less likely to be replaced as a whole than the clause that is over.
-    """
-    spans = statements_of(old)
-    if not spans:
-        return None
-    text = old.record.text
-    chosen, found = spans[0], likely
-    if len(spans) > 1:
-        relations_found = await relations(ctx, [(text[start:end], new.text) for start, end in spans])
-        best = max(range(len(spans)), key=lambda number: relations_found[number].replaces)
-        chosen, found = spans[best], relations_found[best].replaces
-    if found < FOLLOWS_FROM:
-        return None
-    over, remains = await _clauses(ctx, text, chosen, new.text)
-    if over is not None:
-        return MergeDecision(replaces=old.id, span=over)
-    if found < REPLACES_FROM or remains:
-        return None
-    return MergeDecision(replaces=old.id, span=chosen if len(spans) > 1 else None)
-
-
-async def _clause_replaced(ctx: Context, near: Sequence[OpenedMemory], new: Record) -> MergeDecision:
-    """Return the decision about the likeliest clause that a newer text replaces, of memories that seem to stay true as a whole.
-
-    People say several things at once: "Cem plays Hamlet, we rehearse on Tuesdays, the play is in June". Read together with all of
-    that, "Hamlet is Emre now" changes little. Only the clause is hidden.
-    """
-    places = [
-        (memory, (start, end))
-        for memory in near
-        if not memory.record.pinned
-        for start, end in _clauses_of(memory)
-    ]
-    found = await relations(ctx, [(_clause(memory.record.text, span), new.text) for memory, span in places])
-    likely, at = max(((relation.replaces, at) for at, relation in enumerate(found)), default=(0.0, 0))
-    if likely < REPLACES_FROM:
-        return NOTHING_KNOWN
-    memory, span = places[at]
-    return MergeDecision(replaces=memory.id, span=span)
-
-
-def _clauses_of(memory: OpenedMemory) -> list[tuple[int, int]]:
-    """Return the spans of the clauses that a memory's text makes, without those that were replaced; none if it is only one."""
-    text = memory.record.text
-    found = [span for start, end in split_sentences(text) for span in _clause_spans(text, start, end)]
-    if len(found) == 1:
-        return []
+def clauses_of(memory: OpenedMemory) -> list[tuple[int, int]]:
+    """Return the spans of the clauses of a memory's text, without those that were replaced."""
     return [
         (start, end)
-        for start, end in found
-        if end - start >= _SHORTEST_CLAUSE
-        and not any(gone.start < end and start < gone.end for gone in memory.replaced)
+        for start, end in clause_spans(memory.record.text)
+        if not any(gone.start < end and start < gone.end for gone in memory.replaced)
     ]
 
 
-def _clause_spans(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """Return the spans of the clauses of a sentence, each up to the beginning of the next one.
+def _over(spans: Sequence[tuple[int, int]], relation: Relation) -> tuple[int, int] | None:
+    """Return the span of the likeliest clause and of those around it that are over as well; None for all of them."""
+    if len(spans) <= 1:
+        return None
+    first = last = relation.clauses.index(relation.likeliest)
+    while first > 0 and relation.clauses[first - 1] >= REPLACES_FROM:
+        first -= 1
+    while last + 1 < len(spans) and relation.clauses[last + 1] >= REPLACES_FROM:
+        last += 1
+    return None if last - first + 1 == len(spans) else (spans[first][0], spans[last][1])
+
+
+def clause_spans(text: str) -> list[tuple[int, int]]:
+    """Return the start and the end of each clause of a text, each up to the beginning of the next one of its sentence.
 
     One ends with a comma or the like, or before an "and" with several words on either side.
+
+    Example:
+        >>> [text[slice(*span)] for text in ["we meet on Mondays, bring a pen"] for span in clause_spans(text)]
+        ['we meet on Mondays, ', 'bring a pen']
     """
-    starts = [start, *(found.end() for found in CLAUSE.finditer(text, start, end))]
     word = _AND.get(guess_language(text))
     spans = []
-    for first, last in pairwise([*starts, end]):
-        begun = first
-        for joint in re.finditer(rf"\s(?={word}\s)", text[first:last]) if word else ():
-            at = first + joint.end()
-            if min(len(text[begun:at].split()), len(text[at:last].split()) - 1) >= _FEWEST_WORDS:
-                spans.append((begun, at))
-                begun = at
-        spans.append((begun, last))
+    for start, end in split_sentences(text):
+        starts = [start, *(found.end() for found in _CLAUSE_END.finditer(text, start, end))]
+        for first, last in pairwise([*starts, end]):
+            begun = first
+            for joint in re.finditer(rf"\s(?={word}\s)", text[first:last]) if word else ():
+                at = first + joint.end()
+                if min(len(text[begun:at].split()), len(text[at:last].split()) - 1) >= _FEWEST_WORDS:
+                    spans.append((begun, at))
+                    begun = at
+            spans.append((begun, last))
     return spans
-
-
-def _clause(text: str, span: tuple[int, int]) -> str:
-    """Return a clause without what separates it from the next one."""
-    return text[slice(*span)].rstrip(" ,;:-\u2013\u2014\u060c\u061b\uff0c\uff1b\u3001")
-
-
-async def _clauses(
-    ctx: Context, text: str, statement: tuple[int, int], new: str
-) -> tuple[tuple[int, int] | None, bool]:
-    """Return the clauses of a statement that a newer text replaces, one after the other, and whether any clause stays true.
-
-    The clauses are None if they are all, or if it is not certain which they are.
-    """
-    spans = _clause_spans(text, *statement)
-    if len(spans) == 1:
-        return None, False
-    found = await relations(ctx, [(_clause(text, span), new) for span in spans])
-    over = [number for number, relation in enumerate(found) if relation.replaces >= REPLACES_FROM]
-    remaining = sum(relation.both >= _BOTH_TRUE_FROM for relation in found)
-    certain = over and remaining == len(spans) - len(over) > 0 and over[-1] - over[0] == len(over) - 1
-    return (spans[over[0]][0], spans[over[-1]][1]) if certain else None, remaining > 0
 
 
 async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncIterator[OpenedMemory]:
     """Yield the nearest memories of the same speaker and audience: live ones first, then those that were forgotten.
 
-    A live memory whose validity is over is left out; another memory near the draft may still be valid.
+    Some that say several things are near in one rare word alone, such as a name: the likeliest by their words are read, too. A live
+    memory whose validity is over is left out; another memory near the draft may still be valid.
     """
-    for past, count in ((False, LOOKED_AT), (True, _PAST_LOOKED_AT)):
-        # A search is one step of the event loop, and so is decrypting each memory, since some are long. A statement is near in
-        # meaning to the memory that it changes, so a search by terms, too, would cost more than it finds.
+    seen = set[bytes]()
+    for past, by_words, count in (
+        (False, False, LOOKED_AT),
+        (False, True, _LOOKED_AT_BY_WORDS),
+        (True, False, _PAST_LOOKED_AT),
+    ):
+        # A search is one step of the event loop, and so is decrypting each memory, since some are long.
         await asyncio.sleep(0)
-        hits = opened.index(past=past).search(vector, None, 2 * count, floor=0.0).hits
+        meant, words = (None, new.text) if by_words else (vector, None)
+        hits = opened.index(past=past).search(meant, words, 2 * count + len(seen), floor=0.0).hits
         left = count
         for record in [opened.state_of_hit(hit.key).record for hit in hits]:
+            if record in seen:
+                continue
             await asyncio.sleep(0)
             memory = opened.memory(record)
             # The memory may have been erased since the search.
@@ -364,6 +316,7 @@ async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncI
             if memory.state.status is (Status.FORGOTTEN if past else Status.LIVE) and (
                 past or memory.state.live_at(opened.last_time)
             ):
+                seen.add(record)
                 yield memory
                 left -= 1
                 if not left:

@@ -26,15 +26,24 @@ class StatedRelations:
         self._stated: dict[tuple[str, str], tuple[str, float]] = {}
 
     def state(self, old: str, new: str, relation: str, likely: float = 1.0) -> None:
-        """State the relation of a newer text to an older one, and its likelihood; the rest is that of ``both``."""
-        self._stated[old, new] = (relation, likely)
+        """State the relation of a newer text to an older one or to a clause of one; the rest of the likelihood is that of ``both``."""
+        self._stated[_key(old), _key(new)] = (relation, likely)
 
-    async def relations(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """Return the likelihoods of each pair's relations, of shape (len(pairs), 4)."""
-        self.asked += pairs
-        read = np.zeros((len(pairs), len(RELATIONS)), np.float32)
-        for row, pair in zip(read, pairs, strict=True):
-            relation, likely = self._stated.get(pair, (self._otherwise, 1.0))
-            row[RELATIONS.index("both")] = 1 - likely
-            row[RELATIONS.index(relation)] = likely
-        return read
+    async def relations(self, pairs: Sequence[tuple[Sequence[str], str]]) -> list[NDArray[np.float32]]:
+        """Return the likelihoods of each pair's relations: rows for the whole older text and for each of its clauses."""
+        self.asked += [(" ".join(clause.strip() for clause in clauses), new) for clauses, new in pairs]
+        return [
+            np.stack([self._row(old, new) for old in ("".join(clauses), *clauses)]) for clauses, new in pairs
+        ]
+
+    def _row(self, old: str, new: str) -> NDArray[np.float32]:
+        relation, likely = self._stated.get((_key(old), _key(new)), (self._otherwise, 1.0))
+        row = np.zeros(len(RELATIONS), np.float32)
+        row[RELATIONS.index("both")] = 1 - likely
+        row[RELATIONS.index(relation)] = likely
+        return row
+
+
+def _key(text: str) -> str:
+    """Return a text without spaces, and without what ends a clause."""
+    return "".join(text.split()).rstrip(",;:")

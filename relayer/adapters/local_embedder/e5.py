@@ -43,8 +43,8 @@ _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 _UNKNOWN_BELOW = 10.0
 _BLOCK = 32
 _BLOCKS = np.dtype([("scale", "<f2"), ("pairs", "u1", _BLOCK // 2)])
-PAIR_TOKENS = 90
-"""The number of tokens of each of two statements that are read together."""
+OLDER_TOKENS, NEWER_TOKENS = 160, 90
+"""The numbers of tokens of an older and a newer statement that are read together."""
 EVENED = ("qkv", "fi", "fo")
 """The products of a layer whose activations are evened out."""
 PARTS = ("q", "k", "v", "ao", "fi", "fo")
@@ -271,19 +271,26 @@ class E5:
         """Run the last layers, and return the mean row; shape (384,)."""
         return runtime.mean_row(runtime.hidden_states(self._last, {"rows": states[None]}))
 
-    def encode_pair(self, old: str, new: str) -> tuple[list[int], int]:
+    def encode_pair(self, clauses: Sequence[str], new: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Encode two statements as the input of the model that compares them.
 
         Args:
-            old: the older statement; only its first `PAIR_TOKENS` tokens are used.
-            new: the newer statement; likewise.
+            clauses: those that the older statement consists of, in order; only its first `OLDER_TOKENS` tokens are used.
+            new: the newer statement; only its first `NEWER_TOKENS` tokens are used.
 
         Returns:
-            The token ids with the special tokens, and the number of them at the start that belong to ``old``.
+            The token ids with the special tokens, and where the older statement starts and ends in them, followed by each of its
+            clauses. A clause past the last token that is used is empty.
         """
-        first = self._pieces.encode(_PASSAGE + runtime.clean(old), PAIR_TOKENS)
-        second = self._pieces.encode(runtime.clean(new), PAIR_TOKENS)
-        return [self._start, *first, self._end, self._end, *second, self._end], len(first) + 2
+        ids = [self._start, *self._pieces.encode(_PASSAGE.rstrip(), OLDER_TOKENS)]
+        places = []
+        for clause in clauses:
+            begun = len(ids)
+            ids += self._pieces.encode(runtime.clean(clause), OLDER_TOKENS - begun + 1)
+            places.append((begun, len(ids)))
+        ids.append(self._end)
+        spans = [(0, len(ids)), *places]
+        return [*ids, self._end, *self._pieces.encode(runtime.clean(new), NEWER_TOKENS), self._end], spans
 
     def lower_states(self, ids: Sequence[int]) -> runtime.Vectors:
         """Return the hidden states of an encoded text after the lower half of the layers; shape (len(ids), 384)."""

@@ -29,7 +29,7 @@ from relayer.adapters.local_embedder.trained import (
     verify_trained,
 )
 from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull
-from relayer.ports import MESSAGE_LOGITS, RELATIONS, EmbeddingModel
+from relayer.ports import MESSAGE_LOGITS, EmbeddingModel
 
 Kind = Literal["local", "multilingual"]
 _MODELS: dict[Kind, type[MiniLm | E5]] = {"local": MiniLm, "multilingual": E5}
@@ -112,7 +112,7 @@ class LocalEmbedder:
             embed = partial(self._vector, query=query, prompt=prompt)
             if len(texts) == 1:
                 return (await self._on_thread(partial(embed, texts[0])))[None]
-            return await self._in_turn(embed, texts)
+            return np.stack(await self._in_turn(embed, texts))
 
     async def scores(self, prompt: str, texts: Sequence[str]) -> Vectors:
         """Read a prompt together with memories as `relayer.ports.CrossEncoder` defines; only the multilingual model can.
@@ -130,7 +130,7 @@ class LocalEmbedder:
         """Return whether `relations`, `scores` and `messages` can be called: their layers are those of the multilingual model."""
         return self._kind is E5
 
-    async def relations(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
+    async def relations(self, pairs: Sequence[tuple[Sequence[str], str]]) -> list[Vectors]:
         """Read pairs as `relayer.ports.RelationReader` defines, after queries and in turn with other bulk work.
 
         The layers of the reader are loaded by the first call.
@@ -139,7 +139,7 @@ class LocalEmbedder:
             EmbedderUnavailable: the embedder is closed, or the runtime failed.
             ConfigurationError: the model could not be loaded.
         """
-        return await self._in_turn(lambda pair: self._reader(PairReader).read(*pair), pairs, len(RELATIONS))
+        return await self._in_turn(lambda pair: self._reader(PairReader).read(*pair), pairs)
 
     async def messages(self, texts: Sequence[str]) -> Vectors:
         """Read messages as `relayer.ports.MessageReader` defines, after queries and in turn with other bulk work.
@@ -150,7 +150,8 @@ class LocalEmbedder:
             EmbedderUnavailable: the embedder is closed, or the runtime failed.
             ConfigurationError: the model could not be loaded.
         """
-        return await self._in_turn(lambda text: self._reader(MessageLayers).read(text), texts, MESSAGE_LOGITS)
+        read = await self._in_turn(lambda text: self._reader(MessageLayers).read(text), texts)
+        return np.array(read, np.float32).reshape(-1, MESSAGE_LOGITS)
 
     async def close(self) -> None:
         """Finish the texts that are being embedded, reject the others, and release threads and memory."""
@@ -169,15 +170,13 @@ class LocalEmbedder:
         finally:
             self._waiting -= 1
 
-    async def _in_turn(
-        self, work: Callable[[Item], Vectors], items: Sequence[Item], width: int = 0
-    ) -> Vectors:
-        """Work on items one by one, in turn with other bulk work; shape (len(items), width)."""
-        rows: list[Vectors] = []
+    async def _in_turn(self, work: Callable[[Item], Vectors], items: Sequence[Item]) -> list[Vectors]:
+        """Work on items one by one, in turn with other bulk work."""
+        done = []
         for item in items:
             async with self._bulk:
-                rows.append(await self._on_thread(partial(work, item)))
-        return np.stack(rows) if rows else np.empty((0, width), np.float32)
+                done.append(await self._on_thread(partial(work, item)))
+        return done
 
     async def _on_thread(self, work: Callable[[], Result]) -> Result:
         if self._closed.is_set():

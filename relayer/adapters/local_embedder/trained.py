@@ -26,7 +26,7 @@ from relayer.adapters.local_embedder.e5 import (
     last_layers,
     product_of,
 )
-from relayer.ports import MESSAGE_LOGITS
+from relayer.ports import MESSAGE_LOGITS, RELATIONS
 
 Name = Literal["cross_encoder", "message_layers", "prompt_layers", "relation_reader"]
 SHA256: Final[dict[Name, str]] = {
@@ -166,12 +166,14 @@ class _PairLayers:
         self._marks = weights.floats("marks")
         self._head = [weights.floats(f"head.{number}.{kind}") for number in range(2) for kind in "wb"]
 
-    def logits(self, first: runtime.Vectors, second: runtime.Vectors) -> runtime.Vectors:
-        """Return what the head says of the hidden states of two texts after the lower half of the layers."""
+    def hidden(self, first: runtime.Vectors, second: runtime.Vectors) -> runtime.Vectors:
+        """Return the hidden states of two texts, given those after the lower half of the layers; a row a token."""
         states = np.concatenate([first + self._marks[0], second + self._marks[1]])
-        hidden = runtime.hidden_states(self._upper, {"rows": states[None]})
-        middle = len(first)
-        pooled = np.concatenate([hidden[0], hidden[:middle].mean(axis=0), hidden[middle:].mean(axis=0)])
+        return runtime.hidden_states(self._upper, {"rows": states[None]})
+
+    def logits(self, hidden: runtime.Vectors, first: slice, second: slice) -> runtime.Vectors:
+        """Return what the head says of two parts of the hidden states."""
+        pooled = np.concatenate([hidden[0], hidden[first].mean(axis=0), hidden[second].mean(axis=0)])
         inner, inner_bias, outer, outer_bias = self._head
         logits: runtime.Vectors = outer @ _gelu(inner @ pooled + inner_bias) + outer_bias
         return logits
@@ -188,18 +190,26 @@ class PairReader:
         self._model = model
         self._pairs = _PairLayers(model, trained_file("relation_reader"))
 
-    def read(self, old: str, new: str) -> runtime.Vectors:
-        """Return how likely the newer statement has each of `relayer.ports.RELATIONS` to the older one; shape (4,).
+    def read(self, clauses: Sequence[str], new: str) -> runtime.Vectors:
+        """Return how likely the newer statement has each of `relayer.ports.RELATIONS` to an older one, and to each of its clauses.
+
+        The clauses are read in their order, as one text, so that each is understood with the others. Shape (1 + len(clauses), 4).
 
         Raises:
             EmbedderUnavailable: the runtime failed.
         """
-        ids, first = self._model.encode_pair(old, new)
+        ids, spans = self._model.encode_pair(clauses, new)
+        middle = spans[0][1]
         states = self._model.lower_states(ids)
-        logits = self._pairs.logits(states[:first], states[first:])
-        chances: runtime.Vectors = np.exp(logits - logits.max())
-        chances /= chances.sum()
-        return chances
+        hidden = self._pairs.hidden(states[:middle], states[middle:])
+        read = np.zeros((len(spans), len(RELATIONS)), np.float32)
+        read[:, RELATIONS.index("both")] = 1
+        for row, (start, end) in zip(read, spans, strict=True):
+            if end > start:
+                logits = self._pairs.logits(hidden, slice(start, end), slice(middle, None))
+                chances = np.exp(logits - logits.max())
+                row[:] = chances / chances.sum()
+        return read
 
 
 class CrossEncoder:
@@ -225,7 +235,10 @@ class CrossEncoder:
             EmbedderUnavailable: the runtime failed.
         """
         first = self._states(prompt, query=True)
-        scores = [self._pairs.logits(first, self._states(text, query=False))[0] for text in texts]
+        scores = []
+        for text in texts:
+            hidden = self._pairs.hidden(first, self._states(text, query=False))
+            scores.append(self._pairs.logits(hidden, slice(len(first)), slice(len(first), None))[0])
         return np.array(scores, np.float32)
 
     def _states(self, text: str, *, query: bool) -> runtime.Vectors:
