@@ -20,9 +20,9 @@ from bench.material import encoded, items, queries, unit_vectors
 from bench.report import Lab, Section
 from bench.stats import percentile, ratio, spread
 from gateway_plugin.keys.identity import Identity
-from gateway_plugin.keys.people import Hearing
 from gateway_plugin.recall.recaller import turn_request
 from gateway_plugin.settings.model import RecallSettings
+from gateway_plugin.turn.gates import Hearing
 
 __all__ = ["against_commit", "tree_of"]
 

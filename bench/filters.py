@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from bench.recall_latency import DIMENSION, SIZES, memories, questions
 from bench.report import Lab, Section
 from bench.stats import percentile, ratio
-from gateway_plugin.keys.people import Hearing
 from gateway_plugin.recall.recaller import turn_request
 from gateway_plugin.settings.model import RecallSettings
+from gateway_plugin.turn.gates import Hearing
 from relayer.domain.operations import Record, Source
 from relayer.namespaces.labels import LabelColumns, Labels
 from relayer.namespaces.records import RecordTable

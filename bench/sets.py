@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.relations import capturing
-from gateway_plugin.text.injection import scan
+from gateway_plugin.text.wrappers import scan
 from relayer.extraction.statements import ConversationTurn, StatementExtractor
 from relayer.wire.fields import Role
 

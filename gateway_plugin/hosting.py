@@ -28,7 +28,7 @@ from gateway_plugin.calls.local_relayer import LocalRelayer, is_wanted
 from gateway_plugin.capture.filters import judge
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.doctor import Check, canary, told_of_last_turn
-from gateway_plugin.files.bounded import NotRead, named, opened_below, read_below
+from gateway_plugin.files.bounded import NotRead, named, opened_below, parse_json, read_below
 from gateway_plugin.files.exports import ImportProblem, hashes_below
 from gateway_plugin.files.indexed import (
     IndexedFile,
@@ -55,10 +55,10 @@ from gateway_plugin.keys.identity import (
     TurnAudience,
     mint,
     parse_session_key,
+    platform_id,
     typed,
 )
 from gateway_plugin.keys.identity import named as agent_name
-from gateway_plugin.keys.people import PROJECTS_APART, platform_id
 from gateway_plugin.keys.private_files import (
     config_directory,
     create_private,
@@ -72,11 +72,10 @@ from gateway_plugin.recall.formatting import framed
 from gateway_plugin.recall.recaller import SEARCH_FLOOR, ranking
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
-from gateway_plugin.text.json_text import parse_json
 from gateway_plugin.tools.arguments import ALL_TOOL_NAMES, TOOL_NAMES, ToolError, tool_schemas
 from gateway_plugin.tools.intents import INTENT_TOOL
 from gateway_plugin.tools.toolbox import READING, ToolAnswer
-from gateway_plugin.turn.gates import HostFiles, HostTurn, Turn
+from gateway_plugin.turn.gates import PROJECTS_APART, HostFiles, HostTurn, Turn
 from gateway_plugin.turn.query import parse_messages
 from gateway_plugin.turn.status import CaptureReport, Injection, TurnTrace, notify
 from relayer.wire.extensions import load_extensions

@@ -52,7 +52,6 @@ from gateway_plugin.keys.identity import (
     identify_owner,
     parse_session_key,
 )
-from gateway_plugin.keys.people import Hearing
 from gateway_plugin.outbox.erasing import erase_texts, forget_namespace
 from gateway_plugin.outbox.queue import Outbox, OutboxFull, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Sender, off_loop
@@ -61,6 +60,7 @@ from gateway_plugin.recall.recaller import SEARCH_FLOOR, STANDING_TOKENS, turn_r
 from gateway_plugin.sessions.book import Session
 from gateway_plugin.settings.model import PluginSettings, load_settings
 from gateway_plugin.setup import connect, holder_for, open_outbox, settings_from
+from gateway_plugin.turn.gates import Hearing
 from gateway_plugin.turn.query import MAX_QUERY_CHARS, clean_query, clip_middle, parse_messages, readable
 from gateway_plugin.turn.status import notify
 from relayer.wire import memories, names, schemas, service

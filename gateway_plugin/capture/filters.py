@@ -17,8 +17,7 @@ from typing import Final
 
 from gateway_plugin.sessions.book import folded
 from gateway_plugin.settings.model import CaptureRules, CaptureSettings
-from gateway_plugin.text.injection import InjectionClass, normalise, scan
-from gateway_plugin.text.wrappers import strip
+from gateway_plugin.text.wrappers import InjectionClass, normalise, scan, strip
 from gateway_plugin.turn.gates import effective_length, is_control_text, is_slash_command
 from gateway_plugin.turn.query import clip_middle
 from relayer.wire.fields import MAX_TEXT_BYTES, Role, one_line

@@ -9,9 +9,9 @@ import typer
 
 from gateway_plugin.commands.run import Run, command, guarded, with_client
 from gateway_plugin.files.profile_file import put_profile
-from gateway_plugin.keys.people import Hearing
 from gateway_plugin.recall.formatting import harmless_profile, standing_block
 from gateway_plugin.recall.recaller import STANDING_TOKENS
+from gateway_plugin.turn.gates import Hearing
 from relayer.wire.command_line import USAGE, complain, fail
 from relayer.wire.service import SECTIONS
 

@@ -9,6 +9,7 @@ that is left out is reported as a `NotRead`. A hard link cannot be distinguished
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Final, Never
+from typing import Any, Final, Never
 
 from gateway_plugin.errors import GatewayError
 
@@ -258,3 +259,24 @@ class _Walk:
         target = Path(os.path.realpath(path))
         if not (target.is_relative_to(self.root) and asked(PurePosixPath(target.relative_to(self.root)))):
             raise NotRead(path, _LINK)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse one JSON document.
+
+    Raises:
+        ValueError: it is none, `json.JSONDecodeError` where the line is known; or it is nested too deeply, or a number in
+            it has too many digits.
+
+    Example:
+        >>> parse_json('{"items": [1, 2]}')
+        {'items': [1, 2]}
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("its JSON is nested too deeply") from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise
+    except ValueError:
+        raise ValueError("a number in its JSON has too many digits") from None

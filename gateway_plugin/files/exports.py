@@ -15,13 +15,20 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.files.bounded import FilesBelow, NotRead, files_below, mark_of, named, read_below
+from gateway_plugin.files.bounded import (
+    FilesBelow,
+    NotRead,
+    files_below,
+    mark_of,
+    named,
+    parse_json,
+    read_below,
+)
 from gateway_plugin.files.front_matter import read_front_matter
 from gateway_plugin.files.markdown import read_markdown
 from gateway_plugin.files.profile_file import without_profiles
 from gateway_plugin.keys.identity import Identity, KeyHolder
-from gateway_plugin.text.injection import scan
-from gateway_plugin.text.json_text import parse_json
+from gateway_plugin.text.wrappers import scan
 from relayer.wire.fields import one_line
 from relayer.wire.schemas import SourceInfo
 from relayer.wire.service import ImportItem

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from gateway_plugin.capture.filters import judge
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.files.bounded import FilesBelow, NotRead, files_below, mark_of
+from gateway_plugin.files.bounded import FilesBelow, NotRead, files_below, mark_of, parse_json
 from gateway_plugin.files.exports import ImportProblem, files_of, read_file, text_hash
 from gateway_plugin.files.sending import shown_name
 from gateway_plugin.files.transcript import dialogue
@@ -26,7 +26,6 @@ from gateway_plugin.keys.identity import Identity
 from gateway_plugin.keys.private_files import replace_private, state_directory
 from gateway_plugin.sessions.book import folded
 from gateway_plugin.settings.model import CaptureSettings
-from gateway_plugin.text.json_text import parse_json
 from relayer.wire.fields import Audience, Role, one_line
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import SourceInfo

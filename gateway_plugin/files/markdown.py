@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from gateway_plugin.files.front_matter import FrontMatter, read_front_matter
-from gateway_plugin.keys.people import PROJECTS_APART
+from gateway_plugin.turn.gates import PROJECTS_APART
 from relayer.wire.fields import one_line
 from relayer.wire.labels import PROJECTS
 from relayer.wire.passages import cut

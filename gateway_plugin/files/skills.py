@@ -1,7 +1,7 @@
 """Skills that are drawn from memories: ways of working that a user told several times, as `SkillFiles` writes them.
 
 No language model is asked, so every line was said. A memory counts if the owner said it, it has the form of a rule or a procedure
-(`gateway_plugin.text.procedures`), and it would be told in a prompt. Two memories are about one way of working if they share two
+(`gateway_plugin.text.word_lists`), and it would be told in a prompt. Two memories are about one way of working if they share two
 words, or one and are near to each other in a search. What was told once in a session of a day counts once; a repetition of the
 same text, of which the relayer stores only the number, counts each time. What a newer statement replaced counts as well, but is
 not written; what was forgotten does not count.
@@ -25,7 +25,7 @@ from gateway_plugin.files.skill_files import Skill, SkillFiles
 from gateway_plugin.keys.identity import Identity
 from gateway_plugin.recall.consolidation import SECONDS
 from gateway_plugin.recall.formatting import may_be_told, told_at
-from gateway_plugin.text.procedures import Token, is_procedure, tokens_of
+from gateway_plugin.text.word_lists import Token, is_procedure, tokens_of
 from relayer.wire.memories import Memory, RecallRequest
 
 # Bounds of a run: the newest statements that are compared, the searches, and the results of each.

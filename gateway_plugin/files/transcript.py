@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from gateway_plugin.files.bounded import NotRead, read_below
-from gateway_plugin.text.json_text import parse_json
+from gateway_plugin.files.bounded import NotRead, parse_json, read_below
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tools.arguments import ToolError
 from gateway_plugin.turn.gates import SessionLogs

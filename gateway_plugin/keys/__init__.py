@@ -1,1 +1,1 @@
-"""Identities and keys: agents, namespaces and people of a turn, the gateway's secret, and files that only this user may read."""
+"""Identities and keys: agents and namespaces of a turn, the gateway's secret, and files that only this user may read."""

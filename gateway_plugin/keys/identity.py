@@ -19,6 +19,7 @@ be said there is what a group may hear, and what is said there is not repeated t
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import secrets
 import unicodedata
@@ -28,6 +29,7 @@ from enum import StrEnum
 from functools import cache
 from types import MappingProxyType
 from typing import Final
+from urllib.parse import quote
 
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.keys.invitations import Invitation
@@ -292,6 +294,21 @@ def _thread(rest: list[str], words: list[str]) -> str | None:
         if mark in words[:-1]:
             return rest[words.index(mark) + 1] or None
     return None
+
+
+_MAX_ID: Final = 200
+
+
+def platform_id(platform: str, name: str) -> str:
+    """Return the id of a person or a chat as it is stored with memories: normalized, without white space or commas.
+
+    Example:
+        >>> platform_id("Telegram", "777")
+        'telegram:777'
+    """
+    folded = unicodedata.normalize("NFKC", name).strip().casefold()
+    known = f"{quote(platform.strip().casefold())}:{quote(folded, safe=':@+!#$*~')}"
+    return known if len(known) <= _MAX_ID else f"hashed:{hashlib.sha256(known.encode()).hexdigest()}"
 
 
 class NamespaceScope(StrEnum):

@@ -25,7 +25,7 @@ from gateway_plugin.host_model import HostModelUnavailable, LentModel, given_ans
 from gateway_plugin.keys.identity import Identity, typed
 from gateway_plugin.recall.formatting import TRUSTED, format_summary
 from gateway_plugin.settings.model import PluginSettings
-from gateway_plugin.text.injection import scan
+from gateway_plugin.text.wrappers import scan
 from gateway_plugin.turn.gates import Turn
 from gateway_plugin.turn.query import Query
 from relayer.wire.memories import ActiveRecallRequest, ActiveRecallResponse

@@ -19,13 +19,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from gateway_plugin.keys.people import OWN_VOICE, Hearing, passes, voice
 from gateway_plugin.recall.sharing import SharedHit
 from gateway_plugin.sessions.book import Session, folded
 from gateway_plugin.settings.model import ActiveSettings, Format, RecallSettings
-from gateway_plugin.text.injection import scan
-from gateway_plugin.text.trifles import is_trifle
-from gateway_plugin.text.wrappers import OUR_TAG
+from gateway_plugin.text.word_lists import is_trifle
+from gateway_plugin.text.wrappers import OUR_TAG, scan
+from gateway_plugin.turn.gates import OWN_VOICE, Hearing, passes, voice
 from gateway_plugin.turn.status import HitTrace, Injection
 from relayer.wire.fields import clip, is_no_recall, one_line
 from relayer.wire.memories import ContextResponse

@@ -22,7 +22,6 @@ from gateway_plugin.client import RecallCache, RelayerClient
 from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
 from gateway_plugin.host_model import LentModel
 from gateway_plugin.keys.identity import Identity, TurnAudience, parse_session_key
-from gateway_plugin.keys.people import Hearing
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.recall.active import ActiveRecaller, ActiveTraces, Reminder
 from gateway_plugin.recall.consolidation import RecallCounts
@@ -41,7 +40,7 @@ from gateway_plugin.recall.sharing import MergedResponse, Shares, recall_shared
 from gateway_plugin.sessions.book import MAX_SESSIONS, LastTurn, Session, SessionBook, Watchdog
 from gateway_plugin.settings.model import PluginSettings, RecallSettings
 from gateway_plugin.text.wrappers import split_senders
-from gateway_plugin.turn.gates import HostTurn, Purpose, Turn
+from gateway_plugin.turn.gates import Hearing, HostTurn, Purpose, Turn
 from gateway_plugin.turn.query import ChatMessage, build_query, clean_query, spoken_in_group
 from gateway_plugin.turn.status import HitTrace, Injection, NotifyOnce, TurnTrace, defect, notify
 from relayer.wire.fields import Role, clip, one_line

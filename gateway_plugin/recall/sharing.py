@@ -31,8 +31,8 @@ from gateway_plugin.keys.identity import (
     typed,
 )
 from gateway_plugin.keys.invitations import Invitation
-from gateway_plugin.keys.people import passes
 from gateway_plugin.keys.private_files import MAX_BYTES, locked, read_private, replace_private
+from gateway_plugin.turn.gates import passes
 from gateway_plugin.turn.status import NotifyOnce
 from relayer.wire import names
 from relayer.wire.memories import RecallHit, RecallRequest, RecallResponse

@@ -29,8 +29,7 @@ from pydantic import (
 )
 
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
-from gateway_plugin.keys.identity import DEFAULT_NAME, NamespaceScope, TurnAudience, named
-from gateway_plugin.keys.people import platform_id
+from gateway_plugin.keys.identity import DEFAULT_NAME, NamespaceScope, TurnAudience, named, platform_id
 from gateway_plugin.settings import crosswalk
 from gateway_plugin.text.patterns import MAX_PATTERNS, compile_pattern
 from relayer.wire.loopback import is_loopback

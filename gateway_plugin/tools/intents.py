@@ -10,8 +10,7 @@ from pydantic import BeforeValidator, Field
 from gateway_plugin.outbox.sender import off_loop
 from gateway_plugin.sessions.intents import COOLDOWN_SECONDS, LIFETIME_SECONDS, MAX_FIRES, Intent, Intents
 from gateway_plugin.settings.model import CaptureSettings
-from gateway_plugin.text.injection import scan
-from gateway_plugin.text.wrappers import strip
+from gateway_plugin.text.wrappers import scan, strip
 from gateway_plugin.tools.arguments import Arguments, ToolError, validated
 from gateway_plugin.tools.toolbox import ToolAnswer
 from gateway_plugin.turn.gates import Turn

@@ -26,7 +26,6 @@ from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
 from gateway_plugin.files.markdown import without_notes
 from gateway_plugin.files.transcript import DialogueEntry, NoSuchLog, read_transcript
 from gateway_plugin.keys.identity import Identity, TurnAudience, audience_name, parse_session_key, typed
-from gateway_plugin.keys.people import Hearing
 from gateway_plugin.recall.formatting import (
     TRUSTED,
     age_in_words,
@@ -39,8 +38,7 @@ from gateway_plugin.recall.formatting import (
 from gateway_plugin.recall.recaller import SEARCH_FLOOR, ranking
 from gateway_plugin.recall.sharing import SharedHit, Shares, recall_shared, shared_namespace
 from gateway_plugin.settings.model import PluginSettings
-from gateway_plugin.text.injection import scan
-from gateway_plugin.text.wrappers import strip
+from gateway_plugin.text.wrappers import scan, strip
 from gateway_plugin.tools.arguments import (
     AnalyzeArguments,
     ForgetArguments,
@@ -57,7 +55,7 @@ from gateway_plugin.tools.arguments import (
     UpdateArguments,
     parse_arguments,
 )
-from gateway_plugin.turn.gates import Turn
+from gateway_plugin.turn.gates import Hearing, Turn
 from gateway_plugin.turn.query import moment_of
 from relayer.wire import names
 from relayer.wire.errors import InvalidName

@@ -143,7 +143,7 @@ def spoken_in_group(
     they answer. All of that is text, which any member can imitate; only the sender of the turn comes from the host itself.
     Therefore only the part of the last message that follows the last name in it is attributed to that person, and only if the
     name does not come with another id. The sender of everything else counts as unknown. ``person`` is the id of the author of
-    the last message, see `gateway_plugin.keys.people.platform_id`; "" if it is unknown.
+    the last message, see `gateway_plugin.turn.gates.platform_id`; "" if it is unknown.
     """
     last = max((at for at, message in enumerate(messages) if message.role is Role.USER), default=-1)
     told: list[ChatMessage] = []

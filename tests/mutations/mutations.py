@@ -301,7 +301,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a-group-hears-every-group",
-        "gateway_plugin/keys/people.py",
+        "gateway_plugin/turn/gates.py",
         'f"{_GROUP}:{place}", *itself)',
         "_GROUP, *itself)",
         (

@@ -18,11 +18,11 @@ import httpx
 
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.commands.run import Run, guarded
+from gateway_plugin.files.bounded import parse_json
 from gateway_plugin.files.memwal import MemWalAccess, Walked, import_memwal, list_memwal
 from gateway_plugin.files.sending import send_items
 from gateway_plugin.keys.identity import DEFAULT_AGENT, DEFAULT_NAME
 from gateway_plugin.settings.model import safe_load
-from gateway_plugin.text.json_text import parse_json
 from relayer.wire import names
 from relayer.wire.command_line import USAGE, fail
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway_plugin.capture.filters import DropReason, judge, strip_host_log
 from gateway_plugin.settings.model import CaptureRules, CaptureSettings
-from gateway_plugin.text.injection import InjectionClass
+from gateway_plugin.text.wrappers import InjectionClass
 from relayer.wire.fields import Role
 
 SETTINGS = CaptureSettings(min_length=30)

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.files.markdown import without_notes
-from gateway_plugin.keys.identity import parse_session_key
-from gateway_plugin.keys.people import Hearing, platform_id
+from gateway_plugin.keys.identity import parse_session_key, platform_id
 from gateway_plugin.recall.formatting import select, standing_block
 from gateway_plugin.recall.sharing import SharedHit
 from gateway_plugin.sessions.book import Session
 from gateway_plugin.settings.model import PluginSettings
-from gateway_plugin.turn.gates import HostTurn, Turn
+from gateway_plugin.turn.gates import Hearing, HostTurn, Turn
 from gateway_plugin.turn.query import parse_messages, spoken_in_group
 from relayer.wire.labels import passes
 from relayer.wire.memories import RecallHit, SourceInfo

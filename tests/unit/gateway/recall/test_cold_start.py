@@ -7,10 +7,9 @@ from wire_relayer import answer, hang
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.keys.identity import TurnAudience
-from gateway_plugin.keys.people import Hearing
 from gateway_plugin.recall.formatting import estimate_tokens, format_days
 from gateway_plugin.settings.model import RecallSettings
-from gateway_plugin.turn.gates import HostTurn
+from gateway_plugin.turn.gates import Hearing, HostTurn
 from gateway_plugin.turn.query import clean_query
 from relayer.wire.memories import ContextResponse
 

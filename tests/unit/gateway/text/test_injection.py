@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from gateway_plugin.text.injection import InjectionClass, normalise, scan
+from gateway_plugin.text.wrappers import InjectionClass, normalise, scan
 
 OVERRIDE, ROLE, TOOL, EXFIL, WRAPPER, ENCODED = InjectionClass
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway_plugin.text.procedures import is_procedure, tokens_of
+from gateway_plugin.text.word_lists import is_procedure, tokens_of
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
-"""Recognise statements of how something is done, and the words that tell what it is about, in fifteen languages.
+"""What a statement tells, by lists of words in fifteen languages: ways of doing something, and everyday acts that are over.
 
-A statement is recognised by words such as "always", "before every" or "first" (``data/ways_of_working.toml``). No model is
-needed, and not every match is a rule: what counts is told several times (`gateway_plugin.files.skills`).
+A way of working is recognised by words such as "always", "before every" or "first" (``data/ways_of_working.toml``), a trifle
+by words such as "had" and "soup" (``data/trifles.toml``). No model is needed, and not every match is a rule: what counts is
+told several times (`gateway_plugin.files.skills`).
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
+import unicodedata
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -87,3 +89,33 @@ def tokens_of(text: str) -> list[Token]:
         if word not in data.common and len(word) > 1 and not word.isdecimal():
             found.append(Token(data.ending.sub("", word)[:_STEM], match.start(), match.end()))
     return found
+
+
+_UNSPACED: Final = frozenset({"zh", "ja", "ko"})
+
+
+def is_trifle(text: str) -> bool:
+    """Return whether a text tells of a meal, of sleep or of another everyday act, in the past tense.
+
+    Example:
+        >>> [is_trifle(text) for text in ("I had soup.", "I had surgery.", "Wir haben Suppe gegessen.", "Ana eats no meat.")]
+        [True, False, True, False]
+    """
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    return any(all(pattern.search(plain) for pattern in both) for both in _patterns())
+
+
+@cache
+def _patterns() -> tuple[tuple[re.Pattern[str], ...], ...]:
+    """Return patterns of which a trifle matches all of one tuple."""
+    languages = tomllib.loads((files("gateway_plugin.text") / "data" / "trifles.toml").read_text("utf-8"))
+    found: list[tuple[re.Pattern[str], ...]] = []
+    for code, words in languages.items():
+        acts, had, meals = (_any_of(words[name], code) for name in ("acts", "had", "meals"))
+        found += [(acts,), (had, meals)]
+    return tuple(found)
+
+
+def _any_of(words: str, code: str) -> re.Pattern[str]:
+    named = "|".join(map(re.escape, unicodedata.normalize("NFKC", words).casefold().split()))
+    return re.compile(named if code in _UNSPACED else rf"(?<!\w)(?:{named})(?!\w)")
