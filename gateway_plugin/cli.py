@@ -14,15 +14,11 @@ from gateway_plugin import __version__
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands import (
-    consolidate,
     doctor,
-    erase,
     init,
     life,
     profile,
     share,
-    skills,
-    switch,
     version,
 )
 from gateway_plugin.commands.keys import keys
@@ -49,7 +45,7 @@ from gateway_plugin.files.commands.index import cited_files, told_with_sources
 from gateway_plugin.hosting import SEARCH_FLOOR, add_extension_commands
 from gateway_plugin.keys.identity import Identity, typed
 from gateway_plugin.outbox.queue import OutboxUnavailable
-from gateway_plugin.sessions.book import Toggles
+from gateway_plugin.sessions import Toggles
 from gateway_plugin.setup import settings_from
 from relayer.wire.command_line import FAILED, USAGE, application, fail, span
 from relayer.wire.memories import AskRequest
@@ -289,7 +285,7 @@ def status(run: Run, called: typer.Context) -> None:
     own = {"recall": context.settings.recall.enabled, "capture": context.settings.capture.enabled}
     given: Mapping[str, bool] = called.find_root().obj or own
     with open_outbox(context) as file:
-        switches = _switches(context, switch.gateway_toggles(context, file))
+        switches = _switches(context, doctor.gateway_toggles(context, file))
 
     async def check(client: RelayerClient) -> dict[str, str | int]:
         version = await client.version()
@@ -346,8 +342,8 @@ app.add_typer(keys, name="keys")
 app.add_typer(outbox, name="outbox")
 doctor.add_to(app)
 for _each in (
-    switch.off, switch.on, life.edit, life.restore, life.delete, consolidate.consolidate, profile.profile, skills.skills,
-    share.share, share.accept, share.unshare, erase.erase, erase.erasure, transfer.export,
+    doctor.off, doctor.on, life.edit, life.restore, life.delete, life.consolidate, profile.profile, profile.skills,
+    share.share, share.accept, share.unshare, life.erase, life.erasure, transfer.export,
 ):  # fmt: skip
     app.command()(_each)
 app.command("import")(transfer.import_files)

@@ -21,7 +21,7 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.keys.identity import Identity, KeyHolder, RootHolder, typed
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable
-from gateway_plugin.sessions.book import WHY_MARK, Toggles
+from gateway_plugin.sessions import WHY_MARK, Toggles
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.turn.status import without_effect
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, TurnItem

@@ -33,16 +33,16 @@ from pydantic import BaseModel, ValidationError
 
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.calls.local_relayer import LocalRelayer, is_wanted
-from gateway_plugin.calls.loop_thread import (
+from gateway_plugin.calls.trust import RelayerAddress
+from gateway_plugin.client import (
     LoopClosed,
     LoopThread,
     OnThread,
+    RelayerClient,
     iterated,
     takes_arguments_of,
     waited,
 )
-from gateway_plugin.calls.trust import RelayerAddress
-from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import IdentityError, InvalidInput, RelayerRefused
 from gateway_plugin.keys.identity import (
     Identity,
@@ -52,12 +52,11 @@ from gateway_plugin.keys.identity import (
     identify_owner,
     parse_session_key,
 )
-from gateway_plugin.outbox.erasing import erase_texts, forget_namespace
 from gateway_plugin.outbox.queue import Outbox, OutboxFull, OutboxItem, OutboxUnavailable
-from gateway_plugin.outbox.sender import Sender, off_loop
+from gateway_plugin.outbox.sender import Sender, erase_texts, forget_namespace, off_loop
 from gateway_plugin.recall.formatting import select, standing_block
 from gateway_plugin.recall.recaller import SEARCH_FLOOR, STANDING_TOKENS, turn_request
-from gateway_plugin.sessions.book import Session
+from gateway_plugin.sessions import Session
 from gateway_plugin.settings.model import PluginSettings, load_settings
 from gateway_plugin.setup import connect, holder_for, open_outbox, settings_from
 from gateway_plugin.turn.gates import Hearing

@@ -26,8 +26,8 @@ import aiohttp
 from gateway_plugin.calls.calling import Outages
 from gateway_plugin.calls.clock import Clock, SystemClock
 from gateway_plugin.calls.local_relayer import trouble_for
-from gateway_plugin.calls.loop_thread import LoopClosed, OnThread, on_loop, takes_arguments_of, waited
 from gateway_plugin.capture.capturer import Capturer
+from gateway_plugin.client import LoopClosed, OnThread, on_loop, takes_arguments_of, waited
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.files.daily import DailyNotes
 from gateway_plugin.files.indexed import IndexedFile, Indexes, IndexRoot
@@ -40,8 +40,7 @@ from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.recall.consolidation import Consolidator, RecallCounts, last_report
 from gateway_plugin.recall.recaller import Recaller
 from gateway_plugin.recall.sharing import Shares
-from gateway_plugin.sessions.book import LastTurn, SessionBook, Watchdog
-from gateway_plugin.sessions.intents import Intents
+from gateway_plugin.sessions import Intents, LastTurn, SessionBook, Watchdog
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.setup import active_traces, connect, holder_for, open_outbox, settings_from, shares_path
 from gateway_plugin.tools.arguments import ToolError

@@ -31,7 +31,7 @@ from gateway_plugin.outbox.queue import (
     ValueUpdate,
 )
 from gateway_plugin.outbox.sender import Sender, off_loop
-from gateway_plugin.sessions.book import EchoFilter, SessionBook, Watchdog
+from gateway_plugin.sessions import EchoFilter, SessionBook, Watchdog
 from gateway_plugin.settings.model import CaptureSettings
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn.gates import HostTurn, Purpose, Turn

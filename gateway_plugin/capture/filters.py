@@ -15,7 +15,7 @@ from enum import StrEnum
 from importlib.resources import files
 from typing import Final
 
-from gateway_plugin.sessions.book import folded
+from gateway_plugin.sessions import folded
 from gateway_plugin.settings.model import CaptureRules, CaptureSettings
 from gateway_plugin.text.wrappers import InjectionClass, normalise, scan, strip
 from gateway_plugin.turn.gates import effective_length, is_control_text, is_slash_command

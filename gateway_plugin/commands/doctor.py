@@ -1,4 +1,4 @@
-"""``memrelay-gateway doctor``, ``canary``, ``why`` and ``acknowledge``: find and fix problems."""
+"""``memrelay-gateway off``, ``on``, ``doctor`` and ``why``: whether memory is on here, whether it works, and why not."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.calls.local_relayer import folder_of, trouble_for
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.run import (
+    PLACE,
     CliContext,
     Output,
     Run,
@@ -24,16 +25,97 @@ from gateway_plugin.commands.run import (
     open_outbox,
     used,
 )
-from gateway_plugin.commands.switch import gateway_toggles
 from gateway_plugin.doctor import Check, canary, examine
 from gateway_plugin.hosting import HostExamination, host_adapters
-from gateway_plugin.keys.identity import DEFAULT_AGENT, KeyHolder, RootHolder
+from gateway_plugin.keys.identity import DEFAULT_AGENT, KeyHolder, RootHolder, parse_session_key, typed
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.outbox.sender import Positions
-from gateway_plugin.sessions.book import WHY_CAPTURED, WHY_MARK
+from gateway_plugin.sessions import WHY_CAPTURED, WHY_MARK, SessionBook, Toggles
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.setup import secret_source
+from gateway_plugin.turn.gates import HostTurn
 from relayer.wire.command_line import FAILED, USAGE, fail
+
+SessionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--session",
+        metavar="KEY",
+        help="Session key of one chat session. Default: every session of --agent, or of all agents.",
+    ),
+]
+
+WhoseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--agent",
+        metavar="NAME",
+        help="All sessions of this agent. Default: all agents.",
+        rich_help_panel=PLACE,
+    ),
+]
+
+
+@command(agent=WhoseOption)
+def off(run: Run, *, session: SessionOption = None) -> None:
+    """Switch memory off: nothing is recalled or captured, by running gateways too, until it is switched on again.
+
+    Example: memrelay-gateway off --agent coder
+
+    Example: memrelay-gateway off --session agent:main:main
+    """
+    _switch(run, session, enabled=False)
+
+
+@command(agent=WhoseOption)
+def on(run: Run, *, session: SessionOption = None) -> None:
+    """Switch memory on again.
+
+    Example: memrelay-gateway on --agent coder
+    """
+    _switch(run, session, enabled=True)
+
+
+def gateway_toggles(context: CliContext, outbox: Outbox) -> Toggles:
+    """Return the switches of this gateway, which its outbox stores."""
+    return SessionBook(context.holder, context.settings, outbox).switches
+
+
+def _switch(run: Run, session: str | None, *, enabled: bool) -> None:
+    context = run.context
+    with open_outbox(context) as outbox:
+        said = _switched(outbox, context, session, run.agent, enabled=enabled)
+    switched_off = os.environ.get("MEMRELAY_DISABLE") and context.settings.disabled
+    switched = context.identity.agent if run.agent is not None or session is not None else None
+    run.tell(
+        {"memory": "on" if enabled else "off", "agent": switched, "session": session},
+        said + ("; MEMRELAY_DISABLE is also set" if enabled and switched_off else ""),
+    )
+
+
+def _switched(
+    outbox: Outbox, context: CliContext, session: str | None, agent: str | None, *, enabled: bool
+) -> str:
+    word, whose = "on" if enabled else "off", context.identity
+    book = SessionBook(context.holder, context.settings, outbox, agent=agent)
+    toggles = book.switches
+    if session is not None:
+        ref = parse_session_key(session)
+        owner = book.identity(ref, HostTurn()).ref
+        toggles.set_session(owner, ref.key, enabled=enabled)
+        return f"memory is {word} for session {ref.key} of agent {owner.agent}"
+    if agent is None:
+        toggles.set_everywhere(enabled=enabled)
+        return f"memory is {word} for every session of this gateway at {context.settings.url}"
+    if whose.namespace.partition("/")[0] != whose.namespace and "/" in agent:
+        fail(
+            USAGE,
+            "--agent: the switch applies to a whole agent",
+            f"--agent {typed(whose.agent)}, or --session KEY",
+        )
+    toggles.set_agent(whose.agent, enabled=enabled)
+    return f"memory is {word} for every session of agent {whose.agent} at {context.settings.url}"
+
 
 _HOST: Final = typer.Option(metavar="HOST")
 

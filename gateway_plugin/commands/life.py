@@ -1,20 +1,41 @@
-"""``memrelay-gateway``: commands that change stored memories."""
+"""``memrelay-gateway``: commands that change stored memories: edit, restore, forget, erase for good, and consolidate."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.run import Run, built_or_exit, command
-from gateway_plugin.keys.identity import Identity
+from gateway_plugin.commands.run import (
+    CliContext,
+    Output,
+    Run,
+    built_or_exit,
+    command,
+    open_outbox,
+    root_holder,
+    with_client,
+)
+from gateway_plugin.errors import RelayerRefused
+from gateway_plugin.keys.identity import Identity, NamespaceRef, RootHolder
+from gateway_plugin.outbox.sender import erase_texts, forget_namespace
+from gateway_plugin.recall.consolidation import ConsolidationReport, Difference, difference, last_report, take
 from relayer.wire.amounts import parse_seconds
-from relayer.wire.command_line import USAGE, fail
-from relayer.wire.fields import MAX_TTL_SECONDS
-from relayer.wire.memories import DeleteRequest, DeleteResponse, SupersedeRequest
+from relayer.wire.command_line import FAILED, USAGE, fail
+from relayer.wire.fields import MAX_TTL_SECONDS, one_line, render_time
+from relayer.wire.memories import (
+    DeleteRequest,
+    DeleteResponse,
+    EraseNamespaceResponse,
+    ErasureView,
+    SupersedeRequest,
+)
+from relayer.wire.service import ProposalView, TakenView
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID")]
 
@@ -166,3 +187,243 @@ def _ago(option: str, span: str) -> str:
 
 def _memories(count: int) -> str:
     return f"{count} {'memory' if count == 1 else 'memories'}"
+
+
+_STATES = {
+    "erased": "no longer recalled; the relayer is now deleting the stored objects",
+    "destroyed": "removed from the store; the final check follows in about an hour",
+    "confirmed": "nothing is left in the store, including older versions",
+}
+
+
+@command()
+def erase(
+    run: Run,
+    memory_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One memory.")] = None,
+    *,
+    whole: Annotated[bool, typer.Option("--namespace", help="Erase all memories of the agent.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Erase; without this option, only show what would be erased.")
+    ] = False,
+) -> None:
+    """Destroy a memory, every version of it and what was made of it, or a whole namespace. It cannot be undone.
+
+    Example: memrelay-gateway erase ID --yes
+
+    Example: memrelay-gateway erase --namespace --agent coder --yes
+    """
+    if whole == (memory_id is not None):
+        fail(USAGE, "give either ID or --namespace", "memrelay-gateway erase ID")
+    context = _as_a_person(run.context)
+    if memory_id is None:
+        _erase_namespace(run, context, yes=yes)
+    else:
+        _erase_memory(run, context, memory_id, yes=yes)
+
+
+@command()
+def erasure(
+    run: Run, erasure_id: Annotated[str, typer.Argument(metavar="ID", help="The id that `erase` printed.")]
+) -> None:
+    """Show how far an erasure is.
+
+    Example: memrelay-gateway erasure ID
+    """
+    context = run.context
+    if isinstance(context.holder, RootHolder):
+        # The agent's own keys may have been revoked before its memories were erased.
+        context = _as_a_person(context)
+    view = with_client(context.settings, lambda client: client.erasure(context.identity, erasure_id))
+    run.json(view)
+    _show(run, view)
+
+
+def _as_a_person(context: CliContext) -> CliContext:
+    holder = root_holder(context, "erasing", instead="memrelay-gateway forget ID")
+    return replace(context, identity=holder.person(context.identity.agent, context.identity.namespace))
+
+
+def _erase_memory(run: Run, context: CliContext, memory_id: str, *, yes: bool) -> None:
+    texts = with_client(
+        context.settings, lambda client: _texts(client, context.identity, memory_id, must_exist=not yes)
+    )
+    if not yes:
+        shown = "\n".join(f"  {text}" for text in texts)
+        run.tell(
+            {"dry_run": True, "namespace": context.identity.namespace, "id": memory_id, "texts": texts},
+            f"would be erased, together with everything derived from it:\n{shown}\ndo it: --yes",
+        )
+        return
+    answer = with_client(context.settings, lambda client: client.erase(context.identity, memory_id))
+    with open_outbox(context) as outbox:
+        waiting = erase_texts(outbox, context.identity.namespace, texts)
+    if answer.erasure is None:
+        fail(FAILED, "the relayer sent no report: it is older than this gateway", "")
+    _print(run, answer.erasure, waiting)
+
+
+async def _texts(client: RelayerClient, identity: Identity, memory_id: str, *, must_exist: bool) -> list[str]:
+    try:
+        found = await client.get_memory(identity, memory_id)
+    except RelayerRefused as error:
+        if error.code != "not_found" or must_exist:
+            raise
+        return []  # erased before; erasing it again is allowed
+    return list(dict.fromkeys(one.text for one in (found.memory, *found.history)))
+
+
+def _erase_namespace(run: Run, context: CliContext, *, yes: bool) -> None:
+    identity = context.identity
+
+    async def work(client: RelayerClient) -> EraseNamespaceResponse:
+        counted = await client.erase_namespace(identity)
+        return await client.erase_namespace(identity, confirm=counted.confirm) if yes else counted
+
+    answer = with_client(context.settings, work)
+    if answer.erasure is None:
+        many = "what it holds cannot be read" if answer.memories is None else f"{answer.memories} memories"
+        said = f"would be erased: namespace {answer.namespace}, {many}\ndo it: --yes"
+        run.tell(answer, said)
+        return
+    whose = NamespaceRef(identity.namespace.partition("/")[0], identity.namespace, identity.generation)
+    with open_outbox(context) as outbox:
+        waiting = forget_namespace(outbox, whose)
+    _print(run, answer.erasure, waiting)
+
+
+def _print(run: Run, view: ErasureView, waiting: int) -> None:
+    run.json({**view.model_dump(mode="json"), "waiting_turns": waiting})
+    _show(run, view)
+    if waiting:
+        run.say(f"undelivered turns that are also erased: {waiting}")
+    if view.state != "confirmed":
+        run.say(f"check the progress with: memrelay-gateway erasure {view.id}")
+
+
+def _show(output: Output, view: ErasureView) -> None:
+    what = f"namespace {view.namespace}" if view.what == "namespace" else f"{len(view.memories)} memories"
+    derived = f" and {len(view.derived)} made of them" if view.derived else ""
+    output.say(f"{view.state}: {what}{derived}; {_STATES[view.state]}")
+
+
+_WHY: Final = {
+    "duplicate": "says the same",
+    "replaced": "takes its place",
+    "conflict": "contradicts it; choose one with: memrelay-gateway forget ID, or correct one with: edit ID TEXT",
+}
+
+
+@command()
+def consolidate(
+    run: Run,
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="IDS", help="With --apply: the proposals or memories to act on; all by default."
+        ),
+    ] = None,
+    *,
+    apply: Annotated[bool, typer.Option("--apply", help="Take the proposals.")] = False,
+    last: Annotated[bool, typer.Option("--last", help="Show what the last scheduled run did.")] = False,
+) -> None:
+    """Show which memories repeat or replace each other; with --apply, tidy up. `restore` brings each back.
+
+    Example: memrelay-gateway consolidate --agent coder
+
+    Example: memrelay-gateway consolidate --apply --agent coder
+    """
+    if ids and not apply:
+        fail(USAGE, "IDS: only valid with --apply", "memrelay-gateway consolidate --apply ID")
+    if last and (ids or apply):
+        fail(USAGE, "--last: cannot be combined with IDS or --apply", "remove IDS and --apply")
+    if last:
+        _show_last(run)
+        return
+    found, taken = run.ask(lambda client, identity: _run(client, identity, ids or (), apply=apply))
+    unknown = _unknown(found, ids or ())
+    document = {
+        "proposals": [proposal.model_dump(mode="json") for proposal in found.proposals],
+        "examined": found.examined,
+        "expired": found.expired,
+        "taken": [one.model_dump(mode="json") for one in taken],
+        "replaced": [one.model_dump(mode="json") for one in found.replaced],
+    }
+    run.tell(document, *_lines(found, taken, apply=apply))
+    if unknown:
+        fail(
+            FAILED,
+            f"{len(unknown)} of these IDS name nothing that can be taken",
+            "see the proposals with: memrelay-gateway consolidate",
+        )
+    if any(one.status != "taken" for one in taken):
+        fail(
+            FAILED,
+            "some memories were changed in the meantime and were left alone",
+            "check the proposals again with: memrelay-gateway consolidate",
+        )
+
+
+async def _run(
+    client: RelayerClient, identity: Identity, ids: Sequence[str], *, apply: bool
+) -> tuple[Difference, tuple[TakenView, ...]]:
+    found = await difference(client, identity)
+    wanted = [proposal.id for proposal in found.takeable if not ids or _is_named(proposal, ids)]
+    return found, await take(client, identity, wanted) if apply and not _unknown(found, ids) else ()
+
+
+def _show_last(run: Run) -> None:
+    context = run.context
+    with open_outbox(context) as kept:
+        report = last_report(kept, context.identity.ref)
+    if report is None:
+        fail(FAILED, "no scheduled run has happened yet", "set consolidation.enabled to true to start it")
+    document = report.model_dump(mode="json") | {"at": render_time(int(report.at * 1000))}
+    run.tell(document, *_lines_of(report))
+
+
+def _lines_of(report: ConsolidationReport) -> Iterator[str]:
+    yield f"{datetime.fromtimestamp(report.at, UTC).astimezone():%Y-%m-%d %H:%M}"
+    yield f"light: {report.given} memories were given to turns"
+    yield f"REM: {report.examined} compared; proposed for removal: {len(report.proposals)}; conflicts: {report.conflicts}"
+    yield f"deep: {len(report.promoted)} promoted, {len(report.taken)} taken"
+    for one in report.promoted:
+        why = f"{one.recalls} turns, {one.questions} questions, mean relevance {one.score}"
+        yield f"  promoted {one.id} ({why}); undo with: memrelay-gateway edit {one.id} --unpin"
+    for proposal in report.taken:
+        gone = proposal.partition("-")[0]
+        yield f"  taken {gone}; undo with: memrelay-gateway restore {gone}"
+    if len(report.proposals) > len(report.taken):
+        yield "show the current proposals with: memrelay-gateway consolidate"
+
+
+def _is_named(proposal: ProposalView, ids: Sequence[str]) -> bool:
+    return proposal.id in ids or proposal.goes.id in ids
+
+
+def _unknown(found: Difference, ids: Sequence[str]) -> list[str]:
+    return [one for one in ids if not any(_is_named(proposal, [one]) for proposal in found.takeable)]
+
+
+def _lines(found: Difference, taken: Sequence[TakenView], *, apply: bool) -> Iterator[str]:
+    """Yield the proposals as lines for people: ``-`` goes, ``+`` stays, ``?`` both stay."""
+    for proposal in found.proposals:
+        goes = "?" if proposal.reason == "conflict" else "-"
+        stays = "?" if proposal.reason == "conflict" else "+"
+        yield f"{proposal.reason}  {proposal.id}"
+        yield f"  {goes} {proposal.goes.id}  {one_line(proposal.goes.text)}"
+        yield f"  {stays} {proposal.stays.id}  {one_line(proposal.stays.text)}"
+        yield f"    {_WHY[proposal.reason]}"
+    count = len(found.takeable)
+    yield f"{found.examined} memories examined; proposed for removal: {count}; conflicts: {len(found.proposals) - count}"
+    if found.expired:
+        yield f"{found.expired} more have expired and are no longer recalled"
+    if found.replaced:
+        yield "recently replaced by newer statements; bring one back with: memrelay-gateway restore ID"
+    for gone in found.replaced:
+        yield f"  - {gone.memory}  {one_line(gone.statement)}"
+        yield f"  + {gone.by}  {one_line(gone.text)}"
+    if apply:
+        done = [one for one in taken if one.status == "taken"]
+        yield f"taken: {len(done)} of {len(taken)}; bring one back with: memrelay-gateway restore ID"
+    elif count:
+        yield "nothing was changed; apply the proposals with: memrelay-gateway consolidate --apply [IDS]..."

@@ -24,8 +24,7 @@ from gateway_plugin.files.bounded import (
     parse_json,
     read_below,
 )
-from gateway_plugin.files.front_matter import read_front_matter
-from gateway_plugin.files.markdown import read_markdown
+from gateway_plugin.files.markdown import read_front_matter, read_markdown
 from gateway_plugin.files.profile_file import without_profiles
 from gateway_plugin.keys.identity import Identity, KeyHolder
 from gateway_plugin.text.wrappers import scan

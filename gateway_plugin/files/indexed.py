@@ -24,7 +24,7 @@ from gateway_plugin.files.sending import shown_name
 from gateway_plugin.files.transcript import dialogue
 from gateway_plugin.keys.identity import Identity
 from gateway_plugin.keys.private_files import replace_private, state_directory
-from gateway_plugin.sessions.book import folded
+from gateway_plugin.sessions import folded
 from gateway_plugin.settings.model import CaptureSettings
 from relayer.wire.fields import Audience, Role, one_line
 from relayer.wire.redaction import redact

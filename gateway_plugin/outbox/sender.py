@@ -4,16 +4,18 @@
 (`Pauses`), which hold back its own namespace only; if the account's quota is full, the pause is long. An item that the relayer
 refuses permanently becomes a dead letter, and the next one is delivered. Waiting for delivery ends at the caller's timeout, or
 earlier if the awaited deliveries fail. Several processes may share an outbox: the one that claims it delivers for all, and
-the others check regularly whether it still does. `Positions` stores the newest log position of each namespace.
+the others check regularly whether it still does. `Positions` stores the newest log position of each namespace. `erase_texts`
+deletes items that contain what a person has erased.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -25,7 +27,7 @@ from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, V
 from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed
 from relayer.wire.retries import doubled
-from relayer.wire.schemas import AnalyzeResponse, Position
+from relayer.wire.schemas import AnalyzeResponse, Position, TurnItem
 
 _LONGEST: Final = 60.0
 
@@ -446,3 +448,59 @@ class Positions:
             return Position(seq=reader.integer(), digest=reader.bytes(32).hex())
         except (OutboxUnavailable, Malformed):
             return None
+
+
+def erase_texts(outbox: Outbox, namespace: str, texts: Iterable[str]) -> int:
+    """Delete the waiting turns of a namespace that contain one of these texts, and return their number.
+
+    Other turns of the same capture stay in the outbox under a new idempotency key. If some of them were delivered before, the
+    relayer recognises their texts. They are not kept as a transcript any more, because an answer may repeat an erased text.
+
+    Raises:
+        OutboxUnavailable: the outbox cannot be changed.
+    """
+    wanted = [said for said in map(_said, texts) if said]
+
+    def is_wanted(turn: TurnItem) -> bool:
+        said = _said(turn.text)
+        return any(one in said for one in wanted)
+
+    return _erase(outbox, namespace, is_wanted)
+
+
+def _erase(outbox: Outbox, namespace: str, is_wanted: Callable[[TurnItem], bool]) -> int:
+    def holds(item: OutboxItem) -> bool:
+        return item.owner.namespace == namespace and any(map(is_wanted, item.request.turns))
+
+    waiting = [letter.item for letter in outbox.queued() if letter.item and holds(letter.item)]
+    dead = [letter.item for letter in outbox.dead_letters() if letter.item and holds(letter.item)]
+    if waiting or dead:
+        outbox.remove(holds)
+    for item in waiting:
+        kept = tuple(
+            turn.model_copy(update={"calls": ()}) for turn in item.request.turns if not is_wanted(turn)
+        )
+        if kept:
+            # Like the relayer, keep no transcript of a turn of which a part was erased.
+            changes = {"turns": kept, "idempotency_key": secrets.token_hex(16), "store_transcript": False}
+            request = item.request.model_copy(update=changes)
+            outbox.put(OutboxItem(item.owner, request, item.queued_at))
+    return sum(is_wanted(turn) for item in (*waiting, *dead) for turn in item.request.turns)
+
+
+def forget_namespace(outbox: Outbox, owner: NamespaceRef) -> int:
+    """Delete the waiting items of a namespace and the recorded state of its log, and return the number of turns.
+
+    Raises:
+        OutboxUnavailable: the outbox cannot be changed.
+    """
+    count = _erase(outbox, owner.namespace, lambda _: True)
+    outbox.remove(lambda item: item.owner.namespace == owner.namespace)
+    positions = Positions(outbox)
+    positions.replace(owner, None)
+    positions.persist()
+    return count
+
+
+def _said(text: str) -> str:
+    return " ".join(text.split()).casefold()

@@ -31,7 +31,7 @@ from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.keys.identity import Identity, NamespaceRef, typed
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable, RevisionConflict, ValueUpdate
 from gateway_plugin.recall.sharing import SharedHit
-from gateway_plugin.sessions.book import folded
+from gateway_plugin.sessions import folded
 from gateway_plugin.settings.model import ConsolidationSettings, next_time
 from gateway_plugin.turn.status import notify
 from relayer.wire.memories import RecallHit, SupersedeRequest

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from gateway_plugin.recall.sharing import SharedHit
-from gateway_plugin.sessions.book import Session, folded
+from gateway_plugin.sessions import Session, folded
 from gateway_plugin.settings.model import ActiveSettings, Format, RecallSettings
 from gateway_plugin.text.word_lists import is_trifle
 from gateway_plugin.text.wrappers import OUR_TAG, scan

@@ -37,7 +37,7 @@ from gateway_plugin.recall.formatting import (
     standing_block,
 )
 from gateway_plugin.recall.sharing import MergedResponse, Shares, recall_shared
-from gateway_plugin.sessions.book import MAX_SESSIONS, LastTurn, Session, SessionBook, Watchdog
+from gateway_plugin.sessions import MAX_SESSIONS, LastTurn, Session, SessionBook, Watchdog
 from gateway_plugin.settings.model import PluginSettings, RecallSettings
 from gateway_plugin.text.wrappers import split_senders
 from gateway_plugin.turn.gates import Hearing, HostTurn, Purpose, Turn

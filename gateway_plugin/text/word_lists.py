@@ -1,4 +1,4 @@
-"""What a statement tells, by lists of words in fifteen languages: ways of doing something, and everyday acts that are over.
+"""Lists of words in fifteen languages, which recognise ways of working and everyday acts that are over.
 
 A way of working is recognised by words such as "always", "before every" or "first" (``data/ways_of_working.toml``), a trifle
 by words such as "had" and "soup" (``data/trifles.toml``). No model is needed, and not every match is a rule: what counts is

@@ -1,4 +1,4 @@
-"""What no prompt and no memory may contain: the wrappers of memory systems and hosts, and prompt injection.
+"""Texts that no prompt and no memory may contain: the wrappers of memory systems and hosts, and prompt injection.
 
 `strip` removes what memory systems and hosts put around a user's words. Whatever was injected into a prompt must not become
 a query or a memory: it would be recalled, captured and stored again, growing each time. Known wrappers are removed whether

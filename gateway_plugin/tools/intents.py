@@ -1,4 +1,4 @@
-"""The tool ``intent``, with which a model creates, lists and cancels standing intents, see `gateway_plugin.sessions.intents`."""
+"""The tool ``intent``, with which a model creates, lists and cancels standing intents, see `gateway_plugin.sessions`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field
 
 from gateway_plugin.outbox.sender import off_loop
-from gateway_plugin.sessions.intents import COOLDOWN_SECONDS, LIFETIME_SECONDS, MAX_FIRES, Intent, Intents
+from gateway_plugin.sessions import COOLDOWN_SECONDS, LIFETIME_SECONDS, MAX_FIRES, Intent, Intents
 from gateway_plugin.settings.model import CaptureSettings
 from gateway_plugin.text.wrappers import scan, strip
 from gateway_plugin.tools.arguments import Arguments, ToolError, validated

@@ -1,6 +1,6 @@
 """Turns: who speaks and who hears, and the gates that decide whether a turn may recall, use active mode, or be captured.
 
-A `Turn` is created once, by `gateway_plugin.sessions.book.Turns`, from what the host says (`HostTurn`), the session key and the
+A `Turn` is created once, by `gateway_plugin.sessions.Turns`, from what the host says (`HostTurn`), the session key and the
 settings; nothing in it comes from the model. The gates are pure functions of a turn and the settings. They are asked in the
 order of ``GATES``, and the first one that objects decides (`gate`); `explain` returns the decisions of all of them. Nothing
 here reads a clock, a file or the environment, so tests cover the behaviour as a truth table.

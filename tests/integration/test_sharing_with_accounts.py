@@ -18,9 +18,8 @@ from typed_commands import machine, run_gateway
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.calls.clock import SystemClock
-from gateway_plugin.calls.loop_thread import on_loop
 from gateway_plugin.calls.trust import TrustStore
-from gateway_plugin.client import RelayerClient
+from gateway_plugin.client import RelayerClient, on_loop
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.hosts.openclaw.commands import run_command
 from gateway_plugin.keys import gateway_secret

@@ -12,7 +12,7 @@ import pytest
 from border import border
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.calls.loop_thread import LoopThread
+from gateway_plugin.client import LoopThread
 from relayer.wire.signing import DIGEST_HEADER
 
 SECRET = bytes(range(32))

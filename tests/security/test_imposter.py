@@ -23,8 +23,8 @@ from signed_calls import Gateway
 from typer.testing import CliRunner
 
 from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin
-from gateway_plugin.calls.loop_thread import LoopThread
 from gateway_plugin.cli import app
+from gateway_plugin.client import LoopThread
 from gateway_plugin.keys import gateway_secret
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock

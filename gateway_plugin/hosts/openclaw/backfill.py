@@ -42,8 +42,7 @@ from gateway_plugin.hosting import (
     replace_private,
 )
 from gateway_plugin.hosts.openclaw.config import plugin_settings, read_config, state_folder
-from gateway_plugin.hosts.openclaw.events import Compressed
-from gateway_plugin.hosts.openclaw.sessions import AGAIN, EarlierSessions, EarlierTurn
+from gateway_plugin.hosts.openclaw.sessions import AGAIN, Compressed, EarlierSessions, EarlierTurn
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import PluginSettings
 from relayer.wire.command_line import FAILED, USAGE, fail

@@ -1,4 +1,9 @@
-"""The files of the host's agents: their places, the watcher that indexes them while the gateway runs, and reading by tools."""
+"""The files of the host's agents: their places, the watcher that indexes them while the gateway runs, and reading by tools.
+
+`project_lines` reads ``MEMORY.md`` for OpenClaw's block "Project Memory", which the system prompt has where an agent works in a
+repository. OpenClaw asks for these lines without saying for which session. Only the agent's owner is told what ``MEMORY.md``
+says, so there are lines only if each session whose prompt is made at that time is a direct chat of the owner.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC
 from functools import cache
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
@@ -15,11 +21,15 @@ from typing import Any, Final
 from gateway_plugin.errors import GatewayError, IdentityError, SettingsError
 from gateway_plugin.hosting import (
     DEFAULT_AGENT,
+    PROJECTS_APART,
     HostTurn,
     IndexedFile,
     IndexRoot,
     NotRead,
     RootKind,
+    RunKind,
+    Turn,
+    TurnAudience,
     hashes_below,
     is_daily,
     is_private,
@@ -27,6 +37,7 @@ from gateway_plugin.hosting import (
     notify,
     parse_session_key,
     read_below,
+    read_markdown,
 )
 from gateway_plugin.hosts.openclaw.config import (
     HostConfig,
@@ -35,10 +46,11 @@ from gateway_plugin.hosts.openclaw.config import (
     read_config,
     state_folder,
 )
-from gateway_plugin.hosts.openclaw.events import Compressed
-from gateway_plugin.hosts.openclaw.sessions import EarlierSessions
+from gateway_plugin.hosts.openclaw.sessions import Compressed, EarlierSessions
 from gateway_plugin.hosts.openclaw.turns import HOST, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
+from relayer.wire.labels import PROJECTS
+from relayer.wire.redaction import redact
 from relayer.wire.retries import doubled
 
 EVERY: Final = 2.0
@@ -327,3 +339,56 @@ def _prompt_chars(file: Path) -> int:
 def _settled(file: IndexedFile) -> bool:
     """Return whether a file was last changed a while ago: an editor that is still writing may have emptied it first."""
     return not 0 <= time.time() - file.mark[0] / 1e9 < _SETTLES
+
+
+_MEMORY: Final = "MEMORY.md"
+
+
+def project_lines(
+    workspace: Path, projects: frozenset[str], sessions: Iterable[object], owners: frozenset[str]
+) -> list[dict[str, Any]]:
+    """Return lines in the form of the host's own memory, the first in the file first.
+
+    A line is told if all repositories that it names are among ``projects``.
+    """
+    keys = [*sessions]
+    if not keys or not all(_is_private(key, owners) for key in keys):
+        return []
+    try:
+        text = read_below(workspace, _MEMORY).decode()
+    except (NotRead, UnicodeDecodeError):
+        return []
+    found = []
+    for item in read_markdown(text, _MEMORY, UTC):
+        named = str(item.metadata.get(PROJECTS, "")).split(PROJECTS_APART)
+        clean = redact(item.text)
+        if named != [""] and projects.issuperset(named) and not clean.blocked:
+            line = int(item.source.reference.rpartition("#")[2])
+            found.append(_entry(clean.text, line, named, item.metadata))
+    return found
+
+
+def _entry(text: str, line: int, projects: list[str], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    weight = metadata.get("importance")
+    return {
+        "path": _MEMORY,
+        "startLine": line,
+        "endLine": line,
+        "score": 0,
+        "snippet": text,
+        "source": "memory",
+        "projectKey": ";".join(projects),
+        **({} if weight is None else {"importance": weight}),
+    }
+
+
+def _is_private(key: object, owners: frozenset[str]) -> bool:
+    """Return whether a session is a direct chat of the owner, and not a run of which others may be told."""
+    if not isinstance(key, str) or not key:
+        return False
+    try:
+        ref = parse_session_key(key)
+    except IdentityError:
+        return False
+    turn = Turn(session=ref, whose=IdentityError("of no namespace"), owners=owners)
+    return ref.audience is TurnAudience.DIRECT and ref.run is RunKind.MAIN and turn.hearing.private

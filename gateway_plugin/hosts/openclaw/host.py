@@ -15,9 +15,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from gateway_plugin import __version__
-from gateway_plugin.bridge.kept import KeptRequests
-from gateway_plugin.bridge.protocol import INVALID_PARAMS, UNAVAILABLE, BridgeError, Call
-from gateway_plugin.bridge.server import AskHost, HostRefused
+from gateway_plugin.bridge import (
+    INVALID_PARAMS,
+    UNAVAILABLE,
+    AskHost,
+    BridgeError,
+    Call,
+    HostRefused,
+    KeptRequests,
+)
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.host_model import HostAnswer, HostModelUnavailable, HostQuestion
 from gateway_plugin.hosting import CaptureReport, LocalRelayer, SystemClock, connect, is_wanted, notify
@@ -29,9 +35,8 @@ from gateway_plugin.hosts.openclaw.commands import (
 )
 from gateway_plugin.hosts.openclaw.config import core_config, kept_turns, state_folder, with_host_settings
 from gateway_plugin.hosts.openclaw.examination import other_owners
-from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch
+from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch, project_lines
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
-from gateway_plugin.hosts.openclaw.projects import project_lines
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
 from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of, session_key_of, somebody_waits
 from gateway_plugin.plugin import AsyncMemoryPlugin

@@ -7,6 +7,9 @@ of which session that was done, so a restart continues there, and until when the
 What was said keeps its place, which the session's key names, and its speaker, whom the host notes with each message that comes
 over a platform. Groups and channels are captured only where the host's own memory was set to cover sessions. Sessions whose key
 leaves open how many people are in them are left out.
+
+From 2026.9 on OpenClaw compresses an event of 1,024 bytes or more with zstd where that saves a tenth. Its column ``event_json``
+is then NULL. Python 3.11 cannot read zstd, but the Node.js that wrote the event can (`stored_events`).
 """
 
 from __future__ import annotations
@@ -14,15 +17,19 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
+import shutil
 import sqlite3
+import subprocess
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from gateway_plugin.errors import IdentityError
+from gateway_plugin.errors import GatewayError, IdentityError
 from gateway_plugin.hosting import (
     CaptureReport,
     HostTurn,
@@ -34,7 +41,6 @@ from gateway_plugin.hosting import (
     parse_session_key,
     replace_private,
 )
-from gateway_plugin.hosts.openclaw.events import stored_events
 from gateway_plugin.hosts.openclaw.turns import HOST
 from gateway_plugin.plugin import AsyncMemoryPlugin
 
@@ -75,6 +81,72 @@ def open_sessions(state: Path, agent: str) -> sqlite3.Connection:
         # `as_uri` escapes characters of the path that would have a meaning in a URI.
         place = (agents / agent / "agent" / "openclaw-agent.sqlite").as_uri()
         return sqlite3.connect(f"{place}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
+
+
+NODE_VARIABLE: Final = "MEMRELAY_OPENCLAW_NODE"
+"""The variable in which the host's plugin passes the path of the Node.js that runs OpenClaw."""
+
+
+_SECONDS: Final = 60.0
+
+
+# No event that OpenClaw compresses is longer than 4 MiB.
+_PROGRAM: Final = """
+const { zstdDecompressSync } = require("node:zlib");
+if (!zstdDecompressSync) process.exit(3);
+const decompressed = (line) => {
+  try {
+    return zstdDecompressSync(Buffer.from(line, "base64"), { maxOutputLength: 4194304 }).toString("base64");
+  } catch {
+    return "";
+  }
+};
+const lines = require("node:fs").readFileSync(0, "latin1").split("\\n");
+process.stdout.write(lines.map(decompressed).join("\\n"));
+"""
+
+
+class Compressed(GatewayError):
+    """Raised when events are compressed and no Node.js here can decompress them. The message names the fix."""
+
+
+def stored_events(
+    log: sqlite3.Connection, query: str, parameters: Mapping[str, object]
+) -> list[tuple[int, str]]:
+    """Return the number and JSON of events; JSON that is damaged is "". Compressed results of tools are left out.
+
+    Raises:
+        Compressed: an event is compressed and cannot be decompressed here.
+        sqlite3.Error: the database cannot be read.
+    """
+    cursor = log.cursor()
+    cursor.row_factory = sqlite3.Row
+    rows = [row for row in cursor.execute(query, parameters) if row["event_json"] or not _is_of_tool(row)]
+    packed = [row["event_zstd"] for row in rows if row["event_json"] is None]
+    unpacked = iter(_decompressed(packed) if packed else ())
+    return [(row["seq"], next(unpacked) if row["event_json"] is None else row["event_json"]) for row in rows]
+
+
+def _is_of_tool(row: sqlite3.Row) -> bool:
+    """Return whether a compressed event, whose role OpenClaw notes in clear text, is the result of a tool."""
+    return '"role":"toolResult"' in (row["navigation_json"] or "")
+
+
+def _decompressed(packed: list[bytes]) -> list[str]:
+    node = os.environ.get(NODE_VARIABLE) or shutil.which("node")
+    lines = b"\n".join(map(b64encode, packed))
+    try:
+        if node is None:
+            raise FileNotFoundError
+        done = subprocess.run(  # noqa: S603 - the host's own program
+            [node, "-e", _PROGRAM], input=lines, capture_output=True, timeout=_SECONDS, check=True, env={}
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Compressed(
+            "OpenClaw stored long messages compressed, and no Node.js was found that can read them: "
+            f"set {NODE_VARIABLE} to the path of node, 22.15 or newer"
+        ) from error
+    return [b64decode(line).decode("utf-8", "replace") for line in done.stdout.split(b"\n")]
 
 
 @dataclass(frozen=True, slots=True)

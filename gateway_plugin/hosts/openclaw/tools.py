@@ -25,8 +25,7 @@ from gateway_plugin.hosting import (
     parse_session_key,
     tool_schemas,
 )
-from gateway_plugin.hosts.openclaw.events import Compressed, stored_events
-from gateway_plugin.hosts.openclaw.sessions import open_sessions
+from gateway_plugin.hosts.openclaw.sessions import Compressed, open_sessions, stored_events
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
 

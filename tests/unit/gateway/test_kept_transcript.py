@@ -10,7 +10,7 @@ from gateway_plugin import MemoryPlugin
 from gateway_plugin.capture.capturer import TurnCursor, capture_turn
 from gateway_plugin.hosts.openclaw.tools import AgentSessions
 from gateway_plugin.keys.identity import parse_session_key
-from gateway_plugin.sessions.book import EchoFilter
+from gateway_plugin.sessions import EchoFilter
 from gateway_plugin.settings.model import CaptureSettings
 from gateway_plugin.turn.gates import HostTurn, Turn
 from gateway_plugin.turn.query import parse_messages

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gateway_plugin.calls.loop_thread import LoopClosed, LoopThread
+from gateway_plugin.client import LoopClosed, LoopThread
 from gateway_plugin.keys.identity import AgentHolder, mint
 from gateway_plugin.memory import _user_of, user_names
 from memrelay import (

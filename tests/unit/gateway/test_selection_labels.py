@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from gateway_plugin.recall.formatting import select
-from gateway_plugin.sessions.book import Session
+from gateway_plugin.sessions import Session
 from gateway_plugin.settings.model import Format, PluginSettings, RecallSettings
 from gateway_plugin.turn.gates import Hearing
 from relayer.wire.schemas import RecallHit, SourceInfo

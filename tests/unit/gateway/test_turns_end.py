@@ -11,7 +11,7 @@ import pytest
 from wire_relayer import WireRelayer, hang
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.calls.loop_thread import LoopClosed, LoopThread
+from gateway_plugin.client import LoopClosed, LoopThread
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.keys.private_files import config_directory, locked
 from gateway_plugin.turn.query import parse_messages

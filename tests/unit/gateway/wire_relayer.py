@@ -17,7 +17,7 @@ from aiohttp import web
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
-from gateway_plugin.calls.loop_thread import LoopThread
+from gateway_plugin.client import LoopThread
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
 from relayer.wire import memories as answers

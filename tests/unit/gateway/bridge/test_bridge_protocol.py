@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway_plugin.bridge.protocol import (
+from gateway_plugin.bridge import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     PARSE_ERROR,

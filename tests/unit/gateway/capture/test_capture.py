@@ -10,7 +10,7 @@ from gateway_plugin import MemoryPlugin
 from gateway_plugin.capture.capturer import MAX_REMEMBERED, TurnCursor, capture_turn, fingerprint
 from gateway_plugin.errors import SettingsError
 from gateway_plugin.keys.identity import TurnAudience, parse_session_key
-from gateway_plugin.sessions.book import EchoFilter
+from gateway_plugin.sessions import EchoFilter
 from gateway_plugin.settings.model import CaptureSettings, load_settings
 from gateway_plugin.turn.gates import HostTurn, Turn
 from gateway_plugin.turn.query import ChatMessage, parse_messages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway_plugin.hosts.openclaw.projects import project_lines
+from gateway_plugin.hosts.openclaw.files import project_lines
 
 HERON = "github.com/harbour/heron"
 GANNET = "github.com/harbour/gannet"

@@ -22,7 +22,7 @@ from gateway_plugin.keys.identity import (
     typed,
 )
 from gateway_plugin.outbox.queue import Outbox
-from gateway_plugin.sessions.book import SessionBook
+from gateway_plugin.sessions import SessionBook
 from gateway_plugin.settings.model import PluginSettings, load_settings
 from gateway_plugin.turn.gates import HostTurn
 from relayer.wire import names

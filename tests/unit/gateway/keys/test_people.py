@@ -14,7 +14,7 @@ from gateway_plugin.files.markdown import without_notes
 from gateway_plugin.keys.identity import parse_session_key, platform_id
 from gateway_plugin.recall.formatting import select, standing_block
 from gateway_plugin.recall.sharing import SharedHit
-from gateway_plugin.sessions.book import Session
+from gateway_plugin.sessions import Session
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.turn.gates import Hearing, HostTurn, Turn
 from gateway_plugin.turn.query import parse_messages, spoken_in_group

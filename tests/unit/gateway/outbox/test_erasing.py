@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway_plugin.keys.identity import NamespaceRef
-from gateway_plugin.outbox.erasing import erase_texts, forget_namespace
 from gateway_plugin.outbox.queue import Outbox, OutboxItem
-from gateway_plugin.outbox.sender import Positions
+from gateway_plugin.outbox.sender import Positions, erase_texts, forget_namespace
 from relayer.wire.schemas import AnalyzeRequest, Position
 
 OWNER = NamespaceRef("researcher", "researcher", 0)

@@ -7,8 +7,8 @@ from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.keys.identity import NamespaceRef, RootHolder
-from gateway_plugin.outbox.erasing import forget_namespace
 from gateway_plugin.outbox.queue import Outbox, outbox_path
+from gateway_plugin.outbox.sender import forget_namespace
 from gateway_plugin.turn.gates import HostTurn
 from relayer.wire.sealing import RootKeys
 

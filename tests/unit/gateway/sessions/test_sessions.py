@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway_plugin.outbox.queue import Outbox
-from gateway_plugin.sessions.book import SessionBook
+from gateway_plugin.sessions import SessionBook
 from gateway_plugin.settings.model import PluginSettings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.sessions.book import TURNS, Watchdog
+from gateway_plugin.sessions import TURNS, Watchdog
 
 DAY = 24 * 3600
 

@@ -1,1 +1,0 @@
-"""Sessions: their identities, switches and the state that lasts from one turn to the next."""
