@@ -28,7 +28,7 @@ import numpy as np
 import structlog
 from nacl.signing import SigningKey
 
-from relayer.fronts.memwal.names import address_of
+from relayer.fronts.memwal.contract import address_of
 from relayer.testing.local_relayer import local_relayer
 
 VERSION = "0.2.1"

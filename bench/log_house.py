@@ -26,7 +26,7 @@ from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.ports import Absent, EmbeddingModel, GetOutcome, ObjectStore
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 from relayer.wire.sealing import RootKeys
 from relayer.wire.signing import Certificate, Right
 from relayer.writing.drafts import Draft, append_drafts

@@ -10,7 +10,7 @@ from bench.report import Lab, Section
 from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
 from relayer.maintenance.indexes import IndexMaintenance
 from relayer.ports import CreateOutcome, ObjectStore, SwapOutcome
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 
 __all__ = ["bytes_written"]
 

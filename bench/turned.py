@@ -23,8 +23,7 @@ import typer
 from rich.console import Console
 
 from bench.report import Section, show
-from relayer.testing.local_relayer import LocalRelayer, local_relayer
-from relayer.testing.signing_gateway import SigningGateway
+from relayer.testing.local_relayer import LocalRelayer, SigningGateway, local_relayer
 
 # The model server is a double of the tests', which are not installed.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

@@ -22,8 +22,7 @@ from typing import Final
 from demo.conversation import Conversation, load_conversation
 from demo.relayer_process import RelayerProcess
 from demo.report import Report, as_document
-from demo.runner import DemoOutcome, run
-from demo.sabotage import Sabotage
+from demo.runner import DemoOutcome, Sabotage, run
 from gateway_plugin.errors import GatewayError
 
 _FAILED: Final = 1

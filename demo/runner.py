@@ -4,22 +4,51 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from demo import checks
-from demo.checks import DemoCheck, Observation
+from demo.checks import DemoCheck, Observation, TraceSearch
 from demo.conversation import AgentScript, Conversation, ProbeKind
 from demo.gateway import DemoGateway, Played
 from demo.relayer_process import RelayerFailed, RelayerProcess
-from demo.sabotage import Sabotage, lose_last_entries, write_plainly
-from demo.traces import TraceSearch
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.keys.identity import Identity
 from relayer.wire.fields import one_line
 from relayer.wire.schemas import Memory
+
+
+class Sabotage(StrEnum):
+    """What to break; each value is the name of the checks that must fail then."""
+
+    RELATED = "related"
+    """Forget what the first related probe asks for."""
+    SILENT = "silent"
+    """Ask for memories of any relevance."""
+    ISOLATED = "isolated"
+    """Ask the cross probes with the other agent's keys."""
+    DURABLE = "durable"
+    """Delete the last object of every log while the relayer is down."""
+    SEALED = "sealed"
+    """Write what was said into the data directory."""
+
+
+def lose_last_entries(data: Path) -> None:
+    """Delete the newest object of every log below a data directory."""
+    newest: dict[Path, Path] = {}
+    for entry in sorted(data.rglob("wal/*")):
+        newest[entry.parent] = entry
+    for entry in newest.values():
+        entry.unlink()
+
+
+def write_plainly(data: Path, texts: Iterable[str]) -> None:
+    """Write texts into a data directory as nothing of the product ever would."""
+    (data / "objects" / "plain").write_text("\n".join(texts), "utf-8")
+
 
 if TYPE_CHECKING:
     from demo.report import Report

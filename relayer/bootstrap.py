@@ -43,7 +43,7 @@ from relayer.models import Models, fact_work, reader
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context
 from relayer.namespaces.projection import CalibratedModel
-from relayer.operator.stamps import last_backup
+from relayer.operator.probe import last_backup
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness, RelationReader, Traces
 from relayer.process import connections_within, free_bytes, product_version
 from relayer.search import essentials

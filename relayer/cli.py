@@ -13,9 +13,7 @@ from typing import Annotated
 
 import typer
 
-from relayer.commands.console import explained
-from relayer.commands.operator import STORE_SETTINGS, register
-from relayer.commands.options import deferred_command
+from relayer.commands.deferred import STORE_SETTINGS, deferred_command, explained, register
 from relayer.health import Unhealthy, ask, own_url
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, application, fail, tell
 from relayer.wire.extensions import COMMANDS, load_extensions

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 from nacl.signing import SigningKey
 
-from relayer.fronts.memwal.names import address_of
+from relayer.fronts.memwal.contract import address_of
 from relayer.testing.local_relayer import LocalRelayer
 
 SEAL_SESSION = "c2Vzc2lvbi1zZWNyZXQtY2FuYXJ5"

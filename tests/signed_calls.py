@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from relayer.testing.signing_gateway import AGENT, encode
-from relayer.testing.signing_gateway import SigningGateway as Gateway
+from relayer.testing.local_relayer import AGENT, encode
+from relayer.testing.local_relayer import SigningGateway as Gateway
 from relayer.wire import codec as base64url
 
 __all__ = ["AGENT", "Gateway", "Line", "Sent", "encode"]

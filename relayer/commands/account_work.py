@@ -36,7 +36,7 @@ from relayer.access.accounts import (
     read_account,
 )
 from relayer.access.quotas import Usage, count_usage
-from relayer.commands import operator
+from relayer.commands import deferred
 from relayer.commands.operator_work import Site, store_command
 from relayer.domain.namespace import Custody, PointerState
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreUnavailable
@@ -53,7 +53,7 @@ from relayer.operator.catalogue import (
     Progress,
     read_catalogue,
 )
-from relayer.operator.export import read_namespace
+from relayer.operator.inspect import read_namespace
 from relayer.operator.reports import CommandReport
 from relayer.wire.amounts import parse_bytes
 from relayer.wire.errors import NotAccepted
@@ -573,7 +573,7 @@ class _AccountEraser:
 def _ids(account: str) -> list[str]:
     """Return the ids under which a store may have an account: its own, and those that fronts derive from it."""
     derived = []
-    for where in operator.DERIVED_ACCOUNT_IDS:
+    for where in deferred.DERIVED_ACCOUNT_IDS:
         module, _, function = where.partition(":")
         derived.append(getattr(import_module(module), function)(account))
     return [account, *derived]

@@ -1,4 +1,4 @@
-"""The operator's commands of ``memrelay``. `relayer.commands.operator` imports this module when a command is run.
+"""The operator's commands of ``memrelay``. `relayer.commands.deferred` imports this module when a command is run.
 
 A command's options are the parameters of its function and the settings that name a store.
 """
@@ -36,11 +36,17 @@ from relayer.operator import restore as restoring
 from relayer.operator.backup import Backup, back_up, prune
 from relayer.operator.backup_store import BackupStore
 from relayer.operator.catalogue import Listed, ObjectKind, Progress, at_each, kind_of, read_catalogue
-from relayer.operator.inspect import describe_key, describe_namespace, lines_of, row_of_facts
+from relayer.operator.inspect import (
+    describe_key,
+    describe_namespace,
+    lines_of,
+    measure,
+    parse_traffic,
+    row_of_facts,
+)
+from relayer.operator.probe import stamp
 from relayer.operator.repair import repair_namespace
 from relayer.operator.reports import CommandReport
-from relayer.operator.stamps import stamp
-from relayer.operator.stats import measure, parse_traffic
 from relayer.operator.verify import StoreReport, verify_namespace, verify_store
 from relayer.ports import KeyProvider
 from relayer.process import stop_event

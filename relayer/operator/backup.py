@@ -42,8 +42,8 @@ from relayer.operator.catalogue import (
     read_catalogue,
     read_reports,
     unseen,
+    walk_log,
 )
-from relayer.operator.walk import walk_log
 
 _ROUNDS = 5
 _SLOTS_AT_ONCE = 8

@@ -20,8 +20,7 @@ from relayer.domain.operations import ENTRY_VERSION, Entry
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer, SeenManifest, Slots
 from relayer.log.segments import PackBuilder, Segments, open_pack, pack_place, salvage_pack
-from relayer.operator.catalogue import Defect, Flaw, Listed, sound
-from relayer.operator.walk import walk_log
+from relayer.operator.catalogue import Defect, Flaw, Listed, sound, walk_log
 from relayer.ports import Created, Exists, Found, Swapped
 from relayer.wire import codec as ulid
 from relayer.wire.codec import lp

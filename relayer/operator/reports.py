@@ -15,10 +15,9 @@ from typing import Any
 from relayer.access.quotas import Quota
 from relayer.operator.backup import Backup
 from relayer.operator.catalogue import Defect, Listed
-from relayer.operator.inspect import Lines
+from relayer.operator.inspect import Lines, Stats, Traffic
 from relayer.operator.repair import Repair, Replacement
 from relayer.operator.restore import Restoration
-from relayer.operator.stats import Stats, Traffic
 from relayer.operator.verify import NamespaceReport, StoreReport
 from relayer.wire.fields import render_time
 

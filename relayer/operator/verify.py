@@ -1,6 +1,6 @@
 """The verify command: read everything that a store holds, and report what is damaged or missing.
 
-`verify_store` walks the log of every namespace (`relayer.operator.walk`), checks the keys of the relayers, and finds objects that
+`verify_store` walks the log of every namespace (`relayer.operator.catalogue.walk_log`), checks the keys of the relayers, and finds objects that
 belong to no namespace. If a namespace's key is available, `BodyCheck` also unseals every body in its log, to check that this
 works; no content is stored or shown. The result is a `StoreReport` of `Defect`s.
 """
@@ -35,13 +35,14 @@ from relayer.operator.catalogue import (
     Listed,
     ObjectKind,
     Progress,
+    Walk,
     kind_of,
     read_catalogue,
     read_reports,
     sound,
     unseen,
+    walk_log,
 )
-from relayer.operator.walk import Walk, walk_log
 from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import AgentKeys

@@ -1,7 +1,7 @@
 """All settings of a relayer: command-line options override the environment, which overrides the file.
 
 `load_settings` reads the three sources, checks the settings together, and reports a mistake in one sentence that names the
-setting as it was written. A field with a description is an option of ``memrelay serve`` (`relayer.commands.options`). A field
+setting as it was written. A field with a description is an option of ``memrelay serve`` (`relayer.commands.deferred`). A field
 without one holds a key or names the file of a key, and comes from the environment. The file may contain all settings
 except keys.
 """

@@ -4,14 +4,20 @@
         await relayer.call("POST", "/v1/memories", {"items": [{"text": "The ferry leaves at nine."}]})
         found = await relayer.call("POST", "/v1/recall", {"query": "when does the ferry leave?"})
 
+`SigningGateway` signs requests like a real gateway, and can break each rule on request. `RecordingStore` records the requests to
+the store.
+
 Blocking code, such as a command or a `MemoryPlugin`, needs the relayer on another thread: `threaded_relayer`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
+import secrets
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import (
     AbstractAsyncContextManager,
@@ -20,22 +26,166 @@ from contextlib import (
     contextmanager,
     suppress,
 )
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
 from aiohttp import web
+from nacl.signing import SigningKey
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.bootstrap import Relayer, build
 from relayer.http.server import Listener, RelayerServer
-from relayer.ports import Clock, Embedder, ObjectStore, RelationReader
+from relayer.ports import Clock, Embedder, ObjectStore, RelationReader, T, WrappedStore
 from relayer.process import bind
 from relayer.settings.config import RelayerSettings
 from relayer.testing.hashing_embedder import HashingEmbedder
-from relayer.testing.recording_store import RecordingStore
-from relayer.testing.signing_gateway import SigningGateway, encode
+from relayer.wire import codec as base64url
+from relayer.wire import signing
+from relayer.wire.sealed_keys import SealedKey
+from relayer.wire.sealing import FIRST_GENERATION, RootKeys
+from relayer.wire.signing import Certificate, Right
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCall:
+    """One request: the method of the port, its key or prefix, and the number of bytes to write."""
+
+    operation: str
+    key: str
+    size: int = 0
+
+
+class RecordingStore(WrappedStore):
+    """Wraps an object store and records its requests in order."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.calls: list[StoreCall] = []
+
+    def count(self, operation: str | None = None, prefix: str = "") -> int:
+        """Return the number of requests of ``operation`` (None counts all) for keys that start with ``prefix``."""
+        return sum(operation in {None, call.operation} and call.key.startswith(prefix) for call in self.calls)
+
+    def clear(self) -> None:
+        """Delete the recorded requests."""
+        self.calls.clear()
+
+    async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:
+        """Record the request and make it."""
+        self.calls.append(StoreCall(operation, key, len(data)))
+        return await ask()
+
+
+AGENT = "researcher"
+
+
+@dataclass(frozen=True)
+class SigningGateway:
+    """One agent of an account, with the keys to sign its requests.
+
+    Args:
+        made: start of the certificate's validity, in seconds since the epoch; 0 takes the current time.
+    """
+
+    root: RootKeys = field(default_factory=lambda: RootKeys(secrets.token_bytes(32)))
+    agent: str = AGENT
+    namespaces: tuple[str, ...] = (AGENT, f"{AGENT}/*")
+    rights: tuple[Right, ...] = (Right.READ, Right.WRITE)
+    clock: Clock = field(default_factory=SystemClock)
+    made: int = 0
+    serial: bytes = bytes(16)
+
+    def __post_init__(self) -> None:
+        # All requests use the same certificate, so that the relayer can cache it.
+        object.__setattr__(self, "made", self.made or self.now)
+
+    @property
+    def now(self) -> int:
+        """The time of signing, in seconds since the epoch; read again for each request, because signatures expire."""
+        return self.clock.now_ms() // 1000
+
+    @property
+    def identity(self) -> SigningKey:
+        """The agent's signing key."""
+        return self.root.agent(self.agent).identity
+
+    def certificate(self, **changes: Any) -> str:
+        """Return the certificate as a header value; ``changes`` are fields of `Certificate`."""
+        certificate = Certificate(
+            account_key=bytes(self.root.account_identity.verify_key),
+            agent=self.agent,
+            agent_key=bytes(self.identity.verify_key),
+            namespaces=self.namespaces,
+            rights=self.rights,
+            not_before=self.made - 60,
+            not_after=self.made + 24 * 3600,
+            serial=self.serial,
+        )
+        return base64url.encode(replace(certificate, **changes).issue(self.root.account_identity))
+
+    def memory_key(self, fleet_key: bytes, **changes: Any) -> str:
+        """Return a sealed key as a header value; ``changes`` are fields of `SealedKey`."""
+        namespace = changes.get("namespace", self.agent)
+        sealed = SealedKey(
+            account=self.root.account,
+            agent_key=bytes(self.identity.verify_key),
+            namespace=namespace,
+            generation=FIRST_GENERATION,
+            not_after=self.now + 600,
+            secret=self.root.agent(self.agent).namespace_secret(namespace, FIRST_GENERATION),
+        )
+        return base64url.encode(replace(sealed, **changes).seal(fleet_key))
+
+    def headers(
+        self,
+        method: str,
+        authority: str,
+        target: str,
+        body: bytes = b"",
+        *,
+        memory_key: str = "",
+        certificate: str | None = None,
+        created: int | None = None,
+        window: int = 120,
+        nonce: bytes | None = None,
+        identity: SigningKey | None = None,
+        digest_of: bytes | None = None,
+    ) -> dict[str, str]:
+        """Return the headers of a signed request. Every argument after ``memory_key`` can be used to break a rule."""
+        certificate = self.certificate() if certificate is None else certificate
+        digest = hashlib.sha256(body if digest_of is None else digest_of).digest()
+        signature = signing.sign(
+            identity or self.identity,
+            method=method,
+            authority=authority,
+            target=target,
+            body_sha256=digest,
+            created=self.now if created is None else created,
+            nonce=nonce or secrets.token_bytes(16),
+            certificate=certificate,
+            memory_key=memory_key,
+            window=window,
+        )
+        headers = {
+            signing.CERTIFICATE_HEADER: certificate,
+            signing.SIGNATURE_HEADER: signature.header(),
+            signing.DIGEST_HEADER: signing.content_digest(digest),
+        }
+        if memory_key:
+            headers[signing.KEY_HEADER] = memory_key
+        if body:
+            headers["content-type"] = "application/json"
+        return headers
+
+
+def encode(body: Mapping[str, Any] | bytes | None) -> bytes:
+    """Return a body as the bytes that are signed and sent."""
+    if body is None:
+        return b""
+    return body if isinstance(body, bytes) else json.dumps(body).encode()
+
 
 RELAYER_KEY = b"k" * 32
 

@@ -33,7 +33,7 @@ from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
 from relayer.maintenance.open_namespaces import maintain
 from relayer.operator.backup import back_up
 from relayer.operator.backup_store import BackupStore
-from relayer.operator.stamps import stamp
+from relayer.operator.probe import stamp
 from relayer.search.baseline import calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder

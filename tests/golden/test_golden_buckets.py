@@ -30,8 +30,8 @@ from relayer.domain.namespace import MANIFEST_FORMAT, Custody, PointerState
 from relayer.domain.operations import ENTRY_VERSION
 from relayer.log.index_file import model_tag
 from relayer.log.segments import PAGE_FORMAT
+from relayer.operator.probe import last_backup
 from relayer.operator.restore import restore
-from relayer.operator.stamps import last_backup
 from relayer.operator.verify import verify_store
 from relayer.use_cases.transcripts import transcript
 from relayer.wire.service import TranscriptRequest

@@ -22,8 +22,7 @@ from typed_commands import Done, run_relayer
 
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock
-from relayer.testing.local_relayer import RELAYER_KEY, LocalRelayer, local_relayer
-from relayer.testing.signing_gateway import SigningGateway
+from relayer.testing.local_relayer import RELAYER_KEY, LocalRelayer, SigningGateway, local_relayer
 from relayer.wire import codec as base64url
 from relayer.wire.signing import Revocations, Right
 

@@ -23,8 +23,7 @@ from memrelay import InvalidInput, Memory
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.telemetry import configure
-from relayer.testing.local_relayer import threaded_relayer
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore, threaded_relayer
 from relayer.wire import codec as base64url
 from relayer.wire import signing
 from relayer.wire.labels import RESERVED_KEYS

@@ -11,8 +11,7 @@ from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.errors import StoreUnavailable
 from relayer.ports import ObjectStore, T, WrappedStore
-from relayer.testing.local_relayer import LocalRelayer, local_relayer
-from relayer.testing.signing_gateway import SigningGateway
+from relayer.testing.local_relayer import LocalRelayer, SigningGateway, local_relayer
 
 
 async def test_forty_memories_are_opened_from_an_index_and_not_one_by_one() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.sabotage import Sabotage
+from demo.runner import Sabotage
 
 # Short, so that a broken promise is found in seconds; every kind of probe is in it.
 SMALL = {

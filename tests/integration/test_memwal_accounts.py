@@ -17,7 +17,7 @@ from typed_commands import Done, run_relayer
 
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock
-from relayer.fronts.memwal.names import address_of
+from relayer.fronts.memwal.contract import address_of
 from relayer.testing.local_relayer import RELAYER_KEY, LocalRelayer, local_relayer, threaded_relayer
 
 

@@ -15,7 +15,7 @@ import pytest
 from memwal_calls import MemWalCaller
 from typed_commands import machine, run_gateway
 
-from relayer.fronts.memwal.names import address_of
+from relayer.fronts.memwal.contract import address_of
 from relayer.telemetry import configure
 from relayer.testing.local_relayer import local_relayer
 

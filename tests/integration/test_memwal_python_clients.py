@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from nacl.signing import SigningKey
 
-from relayer.fronts.memwal.names import address_of
+from relayer.fronts.memwal.contract import address_of
 from relayer.testing.local_relayer import local_relayer, threaded_relayer
 
 VERSIONS = ("0.1.4", "0.1.8", "0.1.12", "0.2.1")

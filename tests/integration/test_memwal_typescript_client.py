@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from nacl.signing import SigningKey
 
-from relayer.fronts.memwal.names import address_of
+from relayer.fronts.memwal.contract import address_of
 from relayer.testing.local_relayer import local_relayer, threaded_relayer
 
 VERSION = "0.0.1"

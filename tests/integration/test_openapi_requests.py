@@ -20,8 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from relayer.http.routes import table
-from relayer.testing.local_relayer import LocalRelayer, local_relayer, threaded_relayer
-from relayer.testing.signing_gateway import SigningGateway
+from relayer.testing.local_relayer import LocalRelayer, SigningGateway, local_relayer, threaded_relayer
 from relayer.wire.signing import Right
 
 pytestmark = [pytest.mark.tier("all"), pytest.mark.timeout(300)]

@@ -24,7 +24,7 @@ from s3_servers import free_ports
 from signed_calls import Gateway, Line, Sent
 
 from gateway_plugin import MemoryPlugin
-from relayer.fronts.memwal.names import address_of
+from relayer.fronts.memwal.contract import address_of
 from relayer.wire import codec as base64url
 from relayer.wire.signing import Revocations, Right
 

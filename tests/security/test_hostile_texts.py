@@ -29,7 +29,7 @@ from relayer.extraction.words import mask_non_prose, split_sentences, words_of
 from relayer.lib.work import ExecutorLimits, FairExecutor
 from relayer.search.terms import names, terms
 from relayer.testing.fake_clock import FakeClock
-from relayer.testing.signing_gateway import SigningGateway
+from relayer.testing.local_relayer import SigningGateway
 from relayer.wire.fields import Role, one_line
 from relayer.wire.redaction import redact
 

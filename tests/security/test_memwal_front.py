@@ -17,7 +17,7 @@ from signed_calls import encode
 
 from relayer.access.accounts import DelegateKey, Registration
 from relayer.adapters.system import SystemClock
-from relayer.fronts.memwal.names import address_of, inner_account
+from relayer.fronts.memwal.contract import address_of, inner_account
 from relayer.http import limits
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
 

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from signed_calls import Gateway, encode
 
+from demo.checks import TraceSearch, views
 from demo.relayer_process import RelayerProcess
-from demo.traces import TraceSearch, views
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.turn.gates import HostTurn
 from relayer.access.store_key import StoredKey

@@ -25,7 +25,7 @@ from relayer.ports import ObjectStore
 from relayer.search.baseline import Calibration, calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 from relayer.use_cases.memories import list_memories
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from gateway_plugin import cli as gateway_cli
 from relayer import cli
-from relayer.commands import account_work, operator, operator_work, server
+from relayer.commands import account_work, deferred, operator_work, server
 from relayer.settings.config import GROUPS, RelayerSettings
 
 RUN = CliRunner()
@@ -107,12 +107,12 @@ def test_every_command_of_both_programs_is_explained_by_a_letter(app: typer.Type
 
 
 def test_the_list_of_the_operators_commands_says_what_their_functions_say() -> None:
-    summaries = {name: getattr(operator_work, name).__doc__.partition("\n")[0] for name in operator._COMMANDS}
-    assert summaries == operator._COMMANDS
+    summaries = {name: getattr(operator_work, name).__doc__.partition("\n")[0] for name in deferred._COMMANDS}
+    assert summaries == deferred._COMMANDS
     summaries = {
-        name: getattr(account_work, name).__doc__.partition("\n")[0] for name in operator._ACCOUNT_COMMANDS
+        name: getattr(account_work, name).__doc__.partition("\n")[0] for name in deferred._ACCOUNT_COMMANDS
     }
-    assert summaries == operator._ACCOUNT_COMMANDS
+    assert summaries == deferred._ACCOUNT_COMMANDS
     for _, _, function, summary, _ in cli._SERVER_COMMANDS:
         assert summary == getattr(server, function).__doc__.partition("\n")[0]
 

@@ -24,7 +24,7 @@ from nacl.signing import SigningKey, VerifyKey
 from relayer.access.accounts import Access, Accounts, Principal
 from relayer.crypto import RelayerKeys
 from relayer.errors import AccountLost, StoreError
-from relayer.fronts.memwal import names
+from relayer.fronts.memwal import contract
 from relayer.fronts.memwal.contract import UNAVAILABLE, CompatError, check_namespace
 from relayer.http.accept import MAX_TARGET, Authorities
 from relayer.http.limits import MAX_BODY, Limits, ReplayCache, RequestBodies, peer_name
@@ -69,7 +69,7 @@ class Caller:
 
     def access(self, namespace: str) -> Access:
         """Return the access to a namespace by its name; raises `CompatError` for an invalid name."""
-        return self.inner_access(names.inner_namespace(check_namespace(namespace)))
+        return self.inner_access(contract.inner_namespace(check_namespace(namespace)))
 
     def numbered(self, access: Access, place: int) -> Access:
         """Return an access with a nonce for operation number ``place`` of a request: the log identifies operations by nonce."""
@@ -78,7 +78,7 @@ class Caller:
 
     def inner_access(self, inner: str) -> Access:
         """Return the access to a namespace by the name under which it is stored."""
-        return names.way_into(self.keys, self.principal, inner, self.until)
+        return contract.way_into(self.keys, self.principal, inner, self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ class CompatAcceptance:
         body, digest = await self._body(request, peer)
         try:
             self._verify(request, signed, digest)
-            account = signed.account or names.address_of(signed.key)
+            account = signed.account or contract.address_of(signed.key)
             await self._admit(signed.key, account, peer)
             caller = self._caller(signed.key, account, signed.nonce, peer, legacy=signed.legacy)
             self._admitted[name] = self._clock.monotonic()
@@ -327,7 +327,7 @@ class CompatAcceptance:
         account = _one(request, "x-account-id")
         if not nonce_text:
             # Legacy clients do not sign the account, so it must be the one derived from the key, whatever the header says.
-            if account not in {"", names.address_of(raw_key)}:
+            if account not in {"", contract.address_of(raw_key)}:
                 raise _refused("account not signed")
             # The same request, signed in the same second, has the same signature, which serves as its nonce.
             nonce = hashlib.sha256(raw_signature).digest()[:16]
@@ -362,7 +362,7 @@ class CompatAcceptance:
     async def _admit(self, key: bytes, shown: str, peer: str) -> None:
         if not is_account_id(shown):
             raise _refused("account", steady=True)
-        inner = names.inner_account(shown)
+        inner = contract.inner_account(shown)
         try:
             with self.limits.lookup(partial(self._accounts.knows, inner), peer_name(peer), 1.0):
                 registered = await self._accounts.registration(inner)
@@ -378,13 +378,16 @@ class CompatAcceptance:
         if registered is not None:
             if not registered.admits(key):
                 raise _refused("key not registered", steady=True)
-        elif shown != names.address_of(key) or not self._accounts.serves(shown):
+        elif shown != contract.address_of(key) or not self._accounts.serves(shown):
             raise _refused("account not served", steady=True)
 
     def _caller(self, signer: bytes, shown: str, nonce: bytes, peer: str, *, legacy: bool = False) -> Caller:
         now = self._clock.now_ms()
-        key, until = names.account_key(shown), now // 1000 + max(NONCE_SECONDS, 2 * self._window.drift + 60)
-        principal = names.principal_of(key, signer, nonce, until, peer_name(peer))
+        key, until = (
+            contract.account_key(shown),
+            now // 1000 + max(NONCE_SECONDS, 2 * self._window.drift + 60),
+        )
+        principal = contract.principal_of(key, signer, nonce, until, peer_name(peer))
         return Caller(shown, principal, legacy, self._keys, now + _HELD_MS)
 
 

@@ -22,7 +22,7 @@ from relayer.access.accounts import Accounts, DelegateKey, Registration
 from relayer.commands.account_work import checked_account, registration_lines, registration_row, set_revoked
 from relayer.commands.operator_work import Site, store_command
 from relayer.errors import ConfigurationError
-from relayer.fronts.memwal.names import address_of, inner_account
+from relayer.fronts.memwal.contract import address_of, inner_account
 from relayer.fronts.memwal.public import PACKAGE_ID
 from relayer.health import own_url
 from relayer.log.objects import LogPorts

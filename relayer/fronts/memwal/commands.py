@@ -9,8 +9,7 @@ from typing import Final
 
 import typer
 
-from relayer.commands.operator import DERIVED_ACCOUNT_IDS, STORE_SETTINGS, account_commands
-from relayer.commands.options import deferred_command
+from relayer.commands.deferred import DERIVED_ACCOUNT_IDS, STORE_SETTINGS, account_commands, deferred_command
 
 COMMANDS: Final = {
     "create": "Register an account with one key; more are added to it, and taken back, one by one.",
@@ -19,7 +18,7 @@ COMMANDS: Final = {
     "env": 'Print the variables that MemWal\'s clients read, the private key among them: eval "$(memrelay account env)".',
     "credentials": "Write the file of credentials that MemWal's MCP package reads, for its owner alone.",
 }
-_DERIVED: Final = "relayer.fronts.memwal.names:inner_account"
+_DERIVED: Final = "relayer.fronts.memwal.contract:inner_account"
 
 
 def register(app: typer.Typer) -> None:

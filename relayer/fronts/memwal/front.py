@@ -21,8 +21,7 @@ from pydantic import BaseModel, ValidationError
 from relayer import errors
 from relayer.fronts.memwal import contract
 from relayer.fronts.memwal.accept import STEADY_SECONDS, Caller, CompatAcceptance, too_many
-from relayer.fronts.memwal.contract import CompatError
-from relayer.fronts.memwal.names import IdTokens
+from relayer.fronts.memwal.contract import CompatError, IdTokens
 from relayer.fronts.memwal.sessions import MCP_PATH, Sessions, refusal_of
 from relayer.http.accept import parse_json, peer_of
 from relayer.http.fronts import PageHeaders, RenderedError

@@ -17,11 +17,10 @@ from typing import Any, TypeVar
 from relayer.access.accounts import Access
 from relayer.domain.namespace import Custody, PointerState
 from relayer.errors import CorruptNamespace, NamespaceClosed, Refused
-from relayer.fronts.memwal import contract, names
-from relayer.fronts.memwal.contract import CompatError, bad
+from relayer.fronts.memwal import contract
+from relayer.fronts.memwal.contract import CompatError, TokenKind, bad
 from relayer.fronts.memwal.front import CompatCall, reply
-from relayer.fronts.memwal.names import TokenKind
-from relayer.fronts.memwal.storing import located, once_free
+from relayer.fronts.memwal.memories import located, once_free
 from relayer.http.routes import Reply
 from relayer.log import creation
 from relayer.log.erasure.reports import ErasureReports
@@ -68,7 +67,7 @@ async def _namespaces(call: CompatCall) -> list[_Namespace]:
     found = []
     for pointer in pointers:
         live = pointer.state is PointerState.LIVE and pointer.custody is Custody.RELAYER
-        if not live or not names.is_ours(pointer.name):
+        if not live or not contract.is_ours(pointer.name):
             continue
         access = call.caller.inner_access(pointer.name)
         # One that was erased in the meantime is left out, and a corrupt one, which an operator has to repair.
@@ -144,7 +143,7 @@ async def list_agents(call: CompatCall) -> Reply:
         if registered is None
         else [(k.key, k.label) for k in registered.keys]
     )
-    agents = [{"label": label, "sui_address": names.address_of(key)} for key, label in keys]
+    agents = [{"label": label, "sui_address": contract.address_of(key)} for key, label in keys]
     return reply({"agents": agents, "snapshot_version": SNAPSHOT_VERSION})
 
 

@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from relayer.access.accounts import Access
 from relayer.domain.namespace import Custody
 from relayer.domain.operations import DIALOGUE, Line, Put, Record, Source, Stored, encode_stored
-from relayer.fronts.memwal import contract, names
-from relayer.fronts.memwal.contract import CompatError, bad
+from relayer.fronts.memwal import contract
+from relayer.fronts.memwal.contract import CompatError, RecordLocation, TokenKind, bad
 from relayer.fronts.memwal.front import CompatCall, reply
-from relayer.fronts.memwal.names import RecordLocation, TokenKind
-from relayer.fronts.memwal.storing import once_free, writing
+from relayer.fronts.memwal.memories import once_free, writing
 from relayer.http.routes import Reply
 from relayer.log import creation
 from relayer.namespaces.namespace import OpenNamespace
@@ -72,7 +71,7 @@ async def _store(call: CompatCall, access: Access, body: contract.ManualBody, ve
         created_at=context.clock.now_ms(),
         source=Source(
             host=body.namespace,
-            agent=names.AGENT,
+            agent=contract.AGENT,
             session=SESSION,
             transcript=DIALOGUE,
             reference=body.blob_id or "",
@@ -174,11 +173,11 @@ async def _bytes_at(call: CompatCall, place: RecordLocation) -> bytes | None:
     context = call.to.context
     async with call.deadline.step("open"):
         pointer = await creation.find_tagged(context.ports, place.account, place.tag)
-    if pointer is None or pointer.custody is not Custody.RELAYER or not names.is_ours(pointer.name):
+    if pointer is None or pointer.custody is not Custody.RELAYER or not contract.is_ours(pointer.name):
         return None
     now = context.clock.now_ms()
-    anonymous = names.principal_of(place.account_key, _NO_KEY, _NO_NONCE, now // 1000, "")
-    access = names.way_into(context.keys, anonymous, pointer.name, now + _HELD_MS)
+    anonymous = contract.principal_of(place.account_key, _NO_KEY, _NO_NONCE, now // 1000, "")
+    access = contract.way_into(context.keys, anonymous, pointer.name, now + _HELD_MS)
     async with context.namespaces.use_if_exists(access, call.deadline) as opened:
         if opened is None:
             return None

@@ -6,10 +6,10 @@ from dataclasses import fields
 
 from prometheus_client import CollectorRegistry
 
-from relayer.fronts.memwal import finding, listings, mcp, opaque, public, storing
+from relayer.fronts.memwal import listings, mcp, memories, opaque, public
 from relayer.fronts.memwal.accept import CompatAcceptance, Points, Rates, Window
+from relayer.fronts.memwal.contract import IdTokens, inner_account
 from relayer.fronts.memwal.front import CompatFront, CompatRoute, CompatServices
-from relayer.fronts.memwal.names import IdTokens, inner_account
 from relayer.http import routes
 from relayer.http.accept import Acceptance
 from relayer.settings.config import RelayerSettings
@@ -27,17 +27,17 @@ def table() -> tuple[CompatRoute, ...]:
         CompatRoute("GET", "/version", public.version, signed=False),
         CompatRoute("GET", "/config", public.config, signed=False),
         CompatRoute("POST", "/sui", public.sui, signed=False),
-        CompatRoute("POST", "/api/remember", storing.remember),
-        CompatRoute("GET", "/api/remember/{id}", storing.job_status),
-        CompatRoute("POST", "/api/remember/bulk", storing.bulk),
-        CompatRoute("POST", "/api/remember/bulk/status", storing.bulk_status),
+        CompatRoute("POST", "/api/remember", memories.remember),
+        CompatRoute("GET", "/api/remember/{id}", memories.job_status),
+        CompatRoute("POST", "/api/remember/bulk", memories.bulk),
+        CompatRoute("POST", "/api/remember/bulk/status", memories.bulk_status),
         CompatRoute("POST", "/api/remember/manual", opaque.remember),
-        CompatRoute("POST", "/api/recall", finding.recall, seconds=_RECALL_SECONDS, interactive=True),
+        CompatRoute("POST", "/api/recall", memories.recall, seconds=_RECALL_SECONDS, interactive=True),
         CompatRoute("POST", "/api/recall/manual", opaque.recall, seconds=_RECALL_SECONDS, interactive=True),
-        CompatRoute("POST", "/api/analyze", storing.analyze, seconds=_LONG_SECONDS),
-        CompatRoute("POST", "/api/ask", finding.ask, interactive=True),
+        CompatRoute("POST", "/api/analyze", memories.analyze, seconds=_LONG_SECONDS),
+        CompatRoute("POST", "/api/ask", memories.ask, interactive=True),
         CompatRoute("POST", "/api/restore", listings.restore, seconds=_LONG_SECONDS),
-        CompatRoute("POST", "/api/embed", finding.embed),
+        CompatRoute("POST", "/api/embed", memories.embed),
         CompatRoute("POST", "/api/stats", listings.stats),
         CompatRoute("POST", "/api/list", listings.list_texts),
         CompatRoute("POST", "/api/forget", listings.forget),

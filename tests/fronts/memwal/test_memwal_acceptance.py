@@ -14,7 +14,7 @@ from relayer.access.accounts import DelegateKey, Registration
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.errors import StoreUnavailable
-from relayer.fronts.memwal.names import address_of, inner_account
+from relayer.fronts.memwal.contract import address_of, inner_account
 from relayer.telemetry import configure
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
 from relayer.wire.sealing import account_id

@@ -23,8 +23,8 @@ from nacl.signing import SigningKey
 
 from relayer.access.accounts import DelegateKey, Registration
 from relayer.fronts.memwal import mcp, sessions
-from relayer.fronts.memwal.names import address_of, inner_account
-from relayer.fronts.memwal.tools import TOOLS
+from relayer.fronts.memwal.contract import address_of, inner_account
+from relayer.fronts.memwal.mcp import TOOLS
 from relayer.telemetry import configure
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.local_relayer import LocalRelayer, local_relayer

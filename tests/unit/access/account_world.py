@@ -12,7 +12,7 @@ from relayer.errors import StoreUnavailable
 from relayer.log.objects import LogPorts
 from relayer.ports import Found
 from relayer.testing.fake_clock import FakeClock
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 from relayer.wire.sealing import RootKeys
 from relayer.wire.signing import Certificate, Revocations, Right
 

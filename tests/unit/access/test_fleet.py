@@ -13,7 +13,7 @@ from relayer.errors import WrongRelayerKey
 from relayer.lib.scheduler import Scheduler
 from relayer.log.objects import LogPorts
 from relayer.testing.fake_clock import FakeClock
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 from relayer.wire.sealed_keys import fleet_key_id
 
 HOUR = 3600

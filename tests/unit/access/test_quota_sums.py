@@ -17,7 +17,7 @@ from relayer.errors import Refused, StoreError, StoreUnavailable
 from relayer.log.objects import LogPorts
 from relayer.ports import T, WrappedStore
 from relayer.testing.fake_clock import FakeClock
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 
 LIMIT = 256_000
 KEYS = RelayerKeys.derive(b"k" * 32)

@@ -14,7 +14,7 @@ from relayer.errors import UpgradeRequired, WrongRelayerKey
 from relayer.log.objects import Layout, LogPorts
 from relayer.ports import Found
 from relayer.testing.fake_clock import FakeClock
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 from relayer.wire.sealing import account_id
 
 KEY, OTHER = b"k" * 32, b"o" * 32

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from demo import checks
-from demo.checks import Observation
+from demo.checks import Observation, TraceSearch
 from demo.conversation import ProbeKind, ScriptProbe
-from demo.traces import TraceSearch
 
 RELATED = ScriptProbe(ProbeKind.RELATED, "What is the cat called?", expect="Biscuit & Co")
 UNRELATED = ScriptProbe(ProbeKind.UNRELATED, "What is ethanol?")

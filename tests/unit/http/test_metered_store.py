@@ -10,7 +10,7 @@ from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.errors import StoreFull, StoreUnavailable
 from relayer.http.metrics import MeteredStore
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 
 
 class _Failing(RecordingStore):

@@ -12,7 +12,7 @@ from relayer.adapters.system import SystemClock
 from relayer.errors import StoreMisconfigured, StoreUnavailable
 from relayer.http.problems import CODES
 from relayer.http.routes import table
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 from relayer.wire import codec as base64url
 from relayer.wire import schemas
 from relayer.wire.sealed_keys import FleetKey, FleetList

@@ -22,7 +22,7 @@ from relayer.errors import EmbedderUnavailable
 from relayer.http.limits import AGENT, RATE_CAUSES, Limits
 from relayer.http.problems import HttpProblem
 from relayer.log.objects import Layout
-from relayer.operator.stamps import stamp
+from relayer.operator.probe import stamp
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 

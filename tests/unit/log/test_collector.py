@@ -15,7 +15,7 @@ from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.objects import TRUST_MS, Layout
 from relayer.log.replica import Replica
 from relayer.ports import ObjectStore
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 
 HOUR = GRACE_MS / 1000
 

@@ -31,7 +31,7 @@ from relayer.errors import (
 from relayer.log.namespace_log import CommitterLimits
 from relayer.log.replica import Replica
 from relayer.ports import CreateOutcome, Found, Throttled
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 from relayer.wire.fields import Consistency
 
 

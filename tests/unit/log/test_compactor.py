@@ -14,7 +14,7 @@ from relayer.log.compactor import Compaction, CompactionLimits, Compactor, Work
 from relayer.log.objects import TRUST_MS, Layout
 from relayer.log.replica import Replica
 from relayer.ports import Found
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 from relayer.wire.fields import Consistency
 
 TINY = CompactionLimits(entries=1)

@@ -16,7 +16,7 @@ from relayer.errors import (
 from relayer.log import creation
 from relayer.log.objects import Layout, ObjectSealer
 from relayer.ports import Found
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 
 WRITES = ("create", "swap", "delete")
 

@@ -13,7 +13,7 @@ from relayer.log.namespace_log import Committer
 from relayer.log.objects import Layout
 from relayer.log.replica import Replica
 from relayer.ports import SwapOutcome
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 
 
 @pytest.fixture

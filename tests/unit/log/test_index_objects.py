@@ -18,7 +18,7 @@ from relayer.log.index_file import IndexBuilder, IndexObjects, Part, model_tag
 from relayer.log.namespace_log import Committer
 from relayer.log.replica import Replica, StartingState
 from relayer.ports import EmbeddingModel, Found, ObjectStore
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 
 MODEL = EmbeddingModel("model", "ab" * 32, 8)
 OTHER = EmbeddingModel("other", "cd" * 32, 8)

@@ -17,7 +17,7 @@ from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
 from relayer.log.erasure.reports import ErasureReports, ErasureStage, SeenReport
 from relayer.log.objects import Layout
 from relayer.ports import GetOutcome, ObjectStore
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from relayer.errors import StoreUnavailable
 from relayer.log import creation
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import TRUST_MS, Layout
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 from relayer.wire.fields import Consistency
 
 

@@ -19,7 +19,7 @@ from relayer.domain.state import Applied
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, UpgradeRequired
 from relayer.log.objects import Layout, PositionUnknown, RollbackDetected, digest_of
 from relayer.log.replica import DIGESTS_KEPT
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 from relayer.wire.fields import Consistency
 
 

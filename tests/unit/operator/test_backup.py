@@ -22,10 +22,10 @@ from relayer.log.erasure.reports import ErasureReports, ErasureStage
 from relayer.log.objects import Layout, LogPorts, ObjectSealer
 from relayer.operator.backup import back_up, prune
 from relayer.operator.backup_store import BackupStore
+from relayer.operator.catalogue import walk_log
 from relayer.operator.restore import restore
 from relayer.operator.verify import verify_store
-from relayer.operator.walk import walk_log
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 from relayer.wire import codec as ulid
 
 TEXTS = [

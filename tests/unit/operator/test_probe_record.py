@@ -12,7 +12,7 @@ from relayer.log.objects import Layout, LogPorts
 from relayer.operator.probe import KEPT_MS, probe, probe_unless_known
 from relayer.ports import CreateOutcome, Found
 from relayer.testing.fake_clock import FakeClock
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 
 
 class IgnoresConditions(MemoryStore):

@@ -7,9 +7,15 @@ from operator_site import ROOT
 
 from relayer.log.objects import Layout
 from relayer.operator.catalogue import ObjectKind, read_catalogue
-from relayer.operator.inspect import describe_key, describe_namespace, lines_of
-from relayer.operator.stats import Traffic, measure, parse_traffic
-from relayer.testing.recording_store import RecordingStore
+from relayer.operator.inspect import (
+    Traffic,
+    describe_key,
+    describe_namespace,
+    lines_of,
+    measure,
+    parse_traffic,
+)
+from relayer.testing.local_relayer import RecordingStore
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RecallRequest, RememberRequest

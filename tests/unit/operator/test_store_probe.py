@@ -16,7 +16,7 @@ from relayer.errors import BrokenPromise, StoreMisconfigured, StoreUnavailable, 
 from relayer.operator.probe import RACERS, ROUNDS, probe, probe_erasure
 from relayer.ports import Changed, Created, CreateOutcome, Exists, Found, GetOutcome, SwapOutcome, Swapped
 from relayer.testing.fake_clock import FakeClock
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 
 CLOCK = FakeClock()
 

@@ -12,8 +12,7 @@ from relayer.lib import n_grams
 from relayer.search import essentials
 from relayer.testing import local_relayer as module
 from relayer.testing.fake_clock import FakeClock
-from relayer.testing.local_relayer import local_relayer, threaded_relayer
-from relayer.testing.signing_gateway import SigningGateway
+from relayer.testing.local_relayer import SigningGateway, local_relayer, threaded_relayer
 
 FERRY = "The ferry leaves at nine."
 BODY = {"items": [{"text": FERRY}]}

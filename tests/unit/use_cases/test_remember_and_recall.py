@@ -9,7 +9,7 @@ import pytest
 from relayer.errors import DeadlineExceeded, Refused, WrongGeneration, WrongNamespaceKey
 from relayer.maintenance.open_namespaces import maintain
 from relayer.testing.hashing_embedder import HashingEmbedder
-from relayer.testing.recording_store import RecordingStore
+from relayer.testing.local_relayer import RecordingStore
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RecallRequest, RememberRequest

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from relayer.testing.local_relayer import LocalRelayer, local_relayer
-from relayer.testing.signing_gateway import AGENT, SigningGateway
+from relayer.testing.local_relayer import AGENT, LocalRelayer, SigningGateway, local_relayer
 from relayer.wire.signing import Right
 
 OWNER = SigningGateway(rights=(Right.READ, Right.WRITE, Right.ADMIN))
