@@ -29,7 +29,7 @@ from gateway_plugin.capture.filters import judge
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.doctor import Check, canary, told_of_last_turn
 from gateway_plugin.files.bounded import NotRead, named, opened_below, parse_json, read_below
-from gateway_plugin.files.exports import ImportProblem, hashes_below
+from gateway_plugin.files.exports import ImportProblem, hashes_below, send_items
 from gateway_plugin.files.indexed import (
     IndexedFile,
     IndexRoot,
@@ -40,7 +40,6 @@ from gateway_plugin.files.indexed import (
 )
 from gateway_plugin.files.markdown import read_markdown
 from gateway_plugin.files.memwal import MemWalAccess
-from gateway_plugin.files.sending import send_items
 from gateway_plugin.files.transcript import NoSuchLog
 from gateway_plugin.keys.gateway_secret import SECRET_VARIABLES, secret_path, taken_variable
 from gateway_plugin.keys.identity import (

@@ -32,7 +32,7 @@ from gateway_plugin.commands.run import (
 )
 from gateway_plugin.doctor import CANARY
 from gateway_plugin.errors import GatewayError, RelayerRefused
-from gateway_plugin.files.sending import send_items
+from gateway_plugin.files.exports import send_items
 from gateway_plugin.keys.gateway_secret import recover_secret
 from gateway_plugin.keys.identity import DEFAULT_NAME, OWNER, Identity, RootHolder, mint, named, typed
 from gateway_plugin.recall.sharing import Share, Shares

@@ -10,8 +10,7 @@ import typer
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.run import Run, command, guarded, with_client
-from gateway_plugin.files.profile_file import put_profile
-from gateway_plugin.files.skill_files import Skill
+from gateway_plugin.files.blocks import Skill, put_profile
 from gateway_plugin.files.skills import draw_skills, write_skills
 from gateway_plugin.keys.identity import Identity
 from gateway_plugin.recall.formatting import harmless_profile, standing_block

@@ -19,8 +19,7 @@ from typing import Any, Final
 from gateway_plugin.capture.filters import judge
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.files.bounded import FilesBelow, NotRead, files_below, mark_of, parse_json
-from gateway_plugin.files.exports import ImportProblem, files_of, read_file, text_hash
-from gateway_plugin.files.sending import shown_name
+from gateway_plugin.files.exports import ImportProblem, files_of, read_file, shown_name, text_hash
 from gateway_plugin.files.transcript import dialogue
 from gateway_plugin.keys.identity import Identity
 from gateway_plugin.keys.private_files import replace_private, state_directory

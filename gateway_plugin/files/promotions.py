@@ -21,12 +21,11 @@ from typing import Final
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import RelayerRefused
+from gateway_plugin.files.blocks import ProfileFileProblem, SkillFiles
 from gateway_plugin.files.bounded import WorkspaceProblem, text_below
 from gateway_plugin.files.daily import LOST
 from gateway_plugin.files.indexed import Index, SeenFile, SeenLine
 from gateway_plugin.files.markdown import read_markdown
-from gateway_plugin.files.profile_file import ProfileFileProblem
-from gateway_plugin.files.skill_files import SkillFiles
 from gateway_plugin.keys.identity import Identity
 from gateway_plugin.keys.private_files import replace_private
 from gateway_plugin.recall.consolidation import ConsolidationReport

@@ -62,7 +62,7 @@ from gateway_plugin.hosts.mcp.credentials import (
     serial,
     stamp,
 )
-from gateway_plugin.hosts.mcp.definitions import Offered
+from gateway_plugin.hosts.mcp.memory import Offered
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import DEFAULT_URL, PluginSettings
 from relayer.wire import names

@@ -20,17 +20,19 @@ from mcp.server.stdio import stdio_server
 from mcp.types import INVALID_PARAMS
 
 from gateway_plugin import __version__
-from gateway_plugin.hosts.mcp.definitions import (
+from gateway_plugin.hosts.mcp.memory import (
     INSTRUCTIONS,
     NAMES,
     PROMPTS,
     RESOURCES,
     TEMPLATE,
+    ClientMemory,
+    McpAnswer,
     Offered,
+    ToolCaller,
     ToolDefinition,
     tool_definitions,
 )
-from gateway_plugin.hosts.mcp.memory import ClientMemory, McpAnswer, ToolCaller
 
 NAME: Final = "memrelay"
 _BEAT_SECONDS: Final = 5.0

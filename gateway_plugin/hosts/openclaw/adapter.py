@@ -10,12 +10,11 @@ import typer
 
 from gateway_plugin.bridge import run_bridge
 from gateway_plugin.hosting import AgentFiles, HostAdapter, LocalRelayer
-from gateway_plugin.hosts.openclaw.command_line import BLOCKS, init, openclaw
+from gateway_plugin.hosts.openclaw.command_line import BLOCKS, init, memory, openclaw
 from gateway_plugin.hosts.openclaw.config import HOST_VARIABLE, host_files, read_config
 from gateway_plugin.hosts.openclaw.examination import OpenClawExamination
 from gateway_plugin.hosts.openclaw.files import places_of
 from gateway_plugin.hosts.openclaw.host import OpenClawHost
-from gateway_plugin.hosts.openclaw.memory_command import memory
 from gateway_plugin.hosts.openclaw.migration import migrate
 
 

@@ -25,8 +25,8 @@ import typer
 
 from gateway_plugin.commands.run import Output, Run, bridge_command, command, guarded
 from gateway_plugin.errors import SettingsError, SettingsIssue
-from gateway_plugin.files.commands.from_memwal import checked_access, read_namespace
 from gateway_plugin.files.commands.index import index_place
+from gateway_plugin.files.commands.transfer import checked_access, read_namespace
 from gateway_plugin.hosting import (
     DEFAULT_AGENT,
     DEFAULT_NAME,

@@ -6,8 +6,8 @@ import stat
 
 import pytest
 
+from gateway_plugin.files.blocks import ProfileFileProblem, put_profile, without_profiles
 from gateway_plugin.files.exports import read_file
-from gateway_plugin.files.profile_file import ProfileFileProblem, put_profile, without_profiles
 from gateway_plugin.text.wrappers import strip
 
 DOCUMENT = "Kept from memories.\n\n## About the user\n\n- lives in Porto [x]\n"

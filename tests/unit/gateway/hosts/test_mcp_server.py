@@ -15,8 +15,7 @@ from mcp import Client, MCPError, types
 from wire_relayer import answer, hang
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.hosts.mcp.definitions import MEMWAL_NAMES, NAMES, Offered
-from gateway_plugin.hosts.mcp.memory import ClientMemory, ToolCaller
+from gateway_plugin.hosts.mcp.memory import MEMWAL_NAMES, NAMES, ClientMemory, Offered, ToolCaller
 from gateway_plugin.hosts.mcp.server import MemoryServer, client_agent
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from relayer.testing.local_relayer import local_relayer
