@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from doubles.manual_clock import ManualClock
 from typer.testing import CliRunner, Result
-from wire_relayer import WireRelayer
+from wire_relayer import SECRET, WireRelayer
 
+from gateway_plugin import MemoryPlugin
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.cli import app
 from gateway_plugin.keys import gateway_secret
@@ -29,13 +30,35 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
+def make(wire: WireRelayer, environ: dict[str, str]) -> Iterator[Callable[..., MemoryPlugin]]:
+    """Makes plugins of one gateway and closes them, with a relayer that answers again."""
+    made: list[MemoryPlugin] = []
+
+    def build(url: str = wire.url, **options: object) -> MemoryPlugin:
+        made.append(MemoryPlugin(url, **{"secret": SECRET, "environ": environ} | options))
+        return made[-1]
+
+    yield build
+    wire.script = []
+    wire.refused_captures.clear()
+    wire.released.set()
+    for plugin in made:
+        plugin.close()
+
+
+@pytest.fixture
+def plugin(make: Callable[..., MemoryPlugin]) -> MemoryPlugin:
+    return make()
+
+
+@pytest.fixture
 def at_a_terminal(
     wire: WireRelayer, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, nothing_taken: None
 ) -> None:
     """The environment of a shell in which the commands of one gateway are typed."""
     for name in [name for name in os.environ if name.startswith(("MEMRELAY_", "XDG_"))]:
         monkeypatch.delenv(name)
-    set_there = {"MEMRELAY_URL": wire.url, "MEMRELAY_SECRET": "11" * 32, "COLUMNS": "200"}
+    set_there = {"MEMRELAY_URL": wire.url, "MEMRELAY_SECRET": SECRET, "COLUMNS": "200"}
     for name, value in (environ | set_there).items():
         monkeypatch.setenv(name, value)
 
@@ -46,7 +69,7 @@ def typed(at_a_terminal: None, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
     def invoke(*arguments: str) -> Result:
         monkeypatch.setattr(gateway_secret, "_taken", {})
-        monkeypatch.setenv("MEMRELAY_SECRET", "11" * 32)
+        monkeypatch.setenv("MEMRELAY_SECRET", SECRET)
         return CliRunner().invoke(app, arguments)
 
     return invoke

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from aiohttp import web
-from wire_relayer import answer
+from wire_relayer import COFFEE, answer
 
-from gateway_plugin import MemoryPlugin
 from gateway_plugin.capture.capturer import TurnCursor, capture_turn
 from gateway_plugin.hosts.openclaw.tools import AgentSessions
 from gateway_plugin.keys.identity import parse_session_key
@@ -18,7 +17,6 @@ from relayer.wire.fields import Role
 
 KEY = "agent:researcher:main"
 GROUP = "agent:researcher:telegram:group:7"
-COFFEE = "I only drink oat milk coffee, never after 2 pm."
 AWS = "AKIAIOSFODNN7EXAMPLE"
 LINES = [
     {"role": "user", "text": COFFEE, "id": "m1", "occurred_at": "2026-05-08T12:00:00Z"},
@@ -54,12 +52,6 @@ def kept(*lines, total=None):
         return web.json_response({"lines": lines, "total": len(lines) if total is None else total})
 
     return serve
-
-
-@pytest.fixture
-def plugin(wire, environ):
-    with MemoryPlugin(wire.url, secret="11" * 32, environ=environ) as made:
-        yield made
 
 
 @pytest.fixture

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from wire_relayer import COFFEE, QUESTION
 
-from gateway_plugin import MemoryPlugin
 from gateway_plugin.recall.recaller import Recaller
 
-SECRET = "11" * 32
 KEY = "agent:researcher:uuid-456"
-COFFEE = "I only drink oat milk coffee, never after 2 pm."
-QUESTION = "How do I take my coffee?"
 SENTENCE = (
     'When using memory_search or memory_store tools, pass namespace="researcher" to scope operations to the '
     "current agent's memory."
@@ -18,9 +15,8 @@ SENTENCE = (
 
 
 @pytest.fixture
-def memwal(wire, environ):
-    with MemoryPlugin(wire.url, settings={"preset": "memwal"}, secret=SECRET, environ=environ) as made:
-        yield made
+def memwal(make):
+    return make(settings={"preset": "memwal"})
 
 
 @pytest.mark.row("MW-10", level="e2e")
@@ -33,11 +29,8 @@ def test_the_namespace_is_named_whether_something_was_found_or_not(memwal):
 
 
 @pytest.mark.row("MW-10", level="e2e")
-def test_the_namespace_is_named_when_recall_fails(environ):
-    with MemoryPlugin(
-        "http://127.0.0.1:9", settings={"preset": "memwal"}, secret=SECRET, environ=environ
-    ) as lost:
-        turn = lost.before_turn(QUESTION, session_key=KEY)
+def test_the_namespace_is_named_when_recall_fails(make):
+    turn = make("http://127.0.0.1:9", settings={"preset": "memwal"}).before_turn(QUESTION, session_key=KEY)
     assert (turn.status, turn.instruction) == ("unavailable", SENTENCE)
 
 
@@ -57,9 +50,8 @@ def test_a_prompt_that_is_too_short_is_told_nothing(memwal):
     assert (turn.status, turn.instruction) == ("skipped:min_length", "")
 
 
-def test_nobody_else_is_told_of_namespaces(wire, environ):
-    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plain:
-        assert plain.before_turn(QUESTION, session_key=KEY).instruction == ""
+def test_nobody_else_is_told_of_namespaces(plugin):
+    assert plugin.before_turn(QUESTION, session_key=KEY).instruction == ""
 
 
 @pytest.mark.row("MW-10", level="e2e")

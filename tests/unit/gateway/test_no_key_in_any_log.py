@@ -9,7 +9,7 @@ import os
 import pytest
 from nacl.signing import SigningKey
 from typer.testing import CliRunner
-from wire_relayer import answer
+from wire_relayer import TURN, answer
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.cli import app
@@ -20,7 +20,6 @@ from relayer.wire.sealing import RootKeys
 
 SECRET = bytes.fromhex("e21d" + "5a" * 28 + "ed9b")
 KEY = "agent:researcher:main"
-TURN = [{"role": "user", "content": "I only drink oat milk coffee, never after 2 pm."}]
 
 
 def _forms(secret: bytes) -> set[str]:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import pytest
+from wire_relayer import SECRET
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.turn.gates import HostTurn
 
-SECRET = "11" * 32
 NO_HOST = HostTurn()
 FACT = "Our boiler is serviced by Mrs Lindqvist every October."
 GROUP = "agent:main:telegram:group:-100"
 
 
 @pytest.fixture
-def captured(wire, environ):
+def captured(wire, make):
     """Captures messages with settings of the test's choice and returns what the relayer was sent."""
 
     def capture(messages, *, session="agent:main:main", host=NO_HOST, **settings):
-        options = {"secret": SECRET, "environ": environ, "settings": settings or None}
-        with MemoryPlugin(wire.url, **options) as plugin:
-            plugin.after_turn(messages, session_key=session, host=host)
-            assert plugin.flush(20)
+        plugin = make(settings=settings or None)
+        plugin.after_turn(messages, session_key=session, host=host)
+        assert plugin.flush(20)
         bodies = wire.bodies("/v1/analyze")
         return bodies[-1]["turns"] if bodies else []
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 from nacl.signing import SigningKey
-from wire_relayer import WireRelayer, answer, hang
+from wire_relayer import COFFEE, QUESTION, SECRET, WireRelayer, answer, hang
 
 from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin
 from gateway_plugin.errors import IdentityError, SettingsError
@@ -17,31 +17,7 @@ from gateway_plugin.keys.identity import TurnAudience
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.turn.gates import HostTurn
 
-COFFEE = "I only drink oat milk coffee, never after 2 pm."
 TURN = [{"role": "user", "content": COFFEE}, {"role": "assistant", "content": "Noted."}]
-QUESTION = "How do I take my coffee?"
-SECRET = "11" * 32
-
-
-@pytest.fixture
-def make(wire, environ):
-    made = []
-
-    def build(**options):
-        plugin = MemoryPlugin(wire.url, **{"secret": SECRET, "environ": environ, **options})
-        made.append(plugin)
-        return plugin
-
-    yield build
-    wire.script = []
-    wire.released.set()
-    for plugin in made:
-        plugin.close()
-
-
-@pytest.fixture
-def plugin(make):
-    return make()
 
 
 @pytest.mark.row("MW-12", level="e2e")

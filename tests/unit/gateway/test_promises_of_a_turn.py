@@ -6,30 +6,12 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from wire_relayer import hang
+from wire_relayer import COFFEE, QUESTION, SECRET, hang
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.settings.model import load_settings
 
-COFFEE = "I only drink oat milk coffee, never after 2 pm."
 TURN = [{"role": "user", "content": COFFEE}, {"role": "assistant", "content": "Noted."}]
-QUESTION = "How do I take my coffee?"
-SECRET = "11" * 32
-
-
-@pytest.fixture
-def make(wire, environ):
-    made = []
-
-    def build(**options):
-        plugin = MemoryPlugin(wire.url, **{"secret": SECRET, "environ": environ, **options})
-        made.append(plugin)
-        return plugin
-
-    yield build
-    wire.released.set()
-    for plugin in made:
-        plugin.close()
 
 
 @pytest.mark.row("CP-19", level="e2e")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from wire_relayer import COFFEE
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.calls.clock import SystemClock
@@ -10,7 +11,6 @@ from gateway_plugin.settings.model import PromptPosition
 from gateway_plugin.turn.gates import HostTurn
 from gateway_plugin.turn.query import MAX_ACTIVE_QUERY_CHARS, MAX_CONTEXT_CHARS
 
-COFFEE = "I only drink oat milk coffee, never after 2 pm."
 QUESTION = "How do I take my coffee again?"
 KEY = "agent:researcher:main"
 SUMMARY = "Oat milk coffee, never after 2 pm."
@@ -33,19 +33,14 @@ class Slow(SystemClock):
 
 
 @pytest.fixture
-def plugin(wire, environ):
-    made = []
+def plugin(make):
+    def build(clock=None, told=COFFEE, **settings):
+        plugin = make(settings={"recall": {"standing": {"enabled": False}}} | settings, clock=clock)
+        plugin.after_turn([{"role": "user", "content": told}], session_key=KEY)
+        assert plugin.flush(10)
+        return plugin
 
-    def make(clock=None, told=COFFEE, **settings):
-        settings = {"url": wire.url, "recall": {"standing": {"enabled": False}}} | settings
-        made.append(MemoryPlugin(settings=settings, secret="11" * 32, environ=environ, clock=clock))
-        made[-1].after_turn([{"role": "user", "content": told}], session_key=KEY)
-        assert made[-1].flush(10)
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+    return build
 
 
 def ask(plugin, prompt=QUESTION, *, key=KEY, messages=(), **host):

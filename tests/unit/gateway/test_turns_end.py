@@ -8,16 +8,13 @@ import threading
 import time
 
 import pytest
-from wire_relayer import WireRelayer, hang
+from wire_relayer import QUESTION, SECRET, WireRelayer, hang
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.client import LoopClosed, LoopThread
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.keys.private_files import config_directory, locked
 from gateway_plugin.turn.query import parse_messages
-
-QUESTION = "How do I take my coffee?"
-SECRET = "11" * 32
 
 
 def test_a_lock_that_another_process_keeps_costs_a_turn_no_more_than_its_deadline(wire: WireRelayer, environ):

@@ -40,6 +40,12 @@ Scripted = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 RELEASED = web.AppKey("released", threading.Event)
 POSITION = schemas.Position(seq=1, digest="0" * 64)
 
+# What most tests of a plugin say and ask, with the secret of its gateway.
+SECRET = "11" * 32
+COFFEE = "I only drink oat milk coffee, never after 2 pm."
+TURN = [{"role": "user", "content": COFFEE}]
+QUESTION = "How do I take my coffee?"
+
 
 def problem(status: int, code: str, **more) -> web.Response:
     headers = {"retry-after": f"{more['retry_after']}"} if "retry_after" in more else {}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from wire_relayer import answer
+from wire_relayer import SECRET, answer
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.calls.calling import Outages
 from gateway_plugin.errors import DeadlineExceeded, RelayerRefused, RelayerUnreachable, RelayerUntrusted
 
-SECRET = "11" * 32
 QUESTION = "Where do I always park my bicycle?"
 
 

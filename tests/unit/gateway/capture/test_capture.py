@@ -5,6 +5,7 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wire_relayer import COFFEE
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.capture.capturer import MAX_REMEMBERED, TurnCursor, capture_turn, fingerprint
@@ -18,7 +19,6 @@ from relayer.wire.errors import Malformed
 from relayer.wire.fields import Role
 
 NOW_MS = 1_767_225_600_000
-COFFEE = "I only drink oat milk coffee, never after 2 pm."
 ANSWER = "Understood: oat milk coffee, and none of it in the afternoon."
 BERLIN = "I moved from Hamburg to Berlin in the spring of this year."
 

@@ -7,24 +7,12 @@ import time
 
 import pytest
 from typer.testing import CliRunner
-from wire_relayer import answer
+from wire_relayer import COFFEE, QUESTION, SECRET, TURN, answer
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.cli import app
 from gateway_plugin.keys import gateway_secret
 from gateway_plugin.turn.gates import HostTurn
-
-COFFEE = "I only drink oat milk coffee, never after 2 pm."
-QUESTION = "How do I take my coffee?"
-TURN = [{"role": "user", "content": COFFEE}]
-SECRET = "11" * 32
-
-
-@pytest.fixture
-def plugin(wire, environ):
-    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as made:
-        yield made
-        wire.script = []
 
 
 def test_a_refused_turn_is_listed_and_can_be_tried_again(typed, plugin, wire):

@@ -8,13 +8,13 @@ import stat
 
 import pytest
 from typer.testing import CliRunner
+from wire_relayer import SECRET
 
 from gateway_plugin.cli import app
 from gateway_plugin.hosts.openclaw.config import core_config
 from gateway_plugin.keys import gateway_secret
 from gateway_plugin.settings.model import load_settings
 
-SECRET = "11" * 32
 YES = "--allow-conversation-access"
 HELD = {"agents": {"defaults": {"model": "x"}}, "plugins": {"entries": {"weather": {"enabled": True}}}}
 

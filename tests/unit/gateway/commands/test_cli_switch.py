@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from wire_relayer import QUESTION, TURN
 
-from gateway_plugin import MemoryPlugin
-
-SECRET = "11" * 32
 KEY = "agent:coder:main"
 OTHER = "agent:coder:telegram:direct:7"
-QUESTION = "How do I take my coffee?"
-TURN = [{"role": "user", "content": "I only drink oat milk coffee, never after 2 pm."}]
 
 
 @pytest.fixture
@@ -21,12 +17,6 @@ def run(typed):
         return done.stdout
 
     return good
-
-
-@pytest.fixture
-def plugin(wire, environ):
-    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as made:
-        yield made
 
 
 def statuses(plugin, *keys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from wire_relayer import SECRET
 
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.hosts.mcp import credentials
@@ -21,7 +22,6 @@ from gateway_plugin.settings.model import PluginSettings
 from relayer.wire.sealing import RootKeys
 
 NOW = 1_800_000_000
-SECRET = "11" * 32
 pytestmark = pytest.mark.usefixtures("nothing_taken")
 
 

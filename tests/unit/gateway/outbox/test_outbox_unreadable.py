@@ -8,6 +8,7 @@ import os
 import sqlite3
 
 import pytest
+from wire_relayer import QUESTION, SECRET, TURN
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.calls.trust import RelayerAddress
@@ -17,10 +18,7 @@ from gateway_plugin.outbox import queue
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable, ValueUpdate, outbox_path
 from relayer.wire.sealing import RootKeys
 
-SECRET = "11" * 32
 KEY = "agent:coder:main"
-TURN = [{"role": "user", "content": "I only drink oat milk coffee, never after 2 pm."}]
-QUESTION = "How do I take my coffee?"
 
 
 @pytest.fixture
@@ -33,9 +31,8 @@ def blocked(wire, environ):
 
 
 @pytest.fixture
-def plugin(blocked, wire, environ):
-    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as made:
-        yield made
+def plugin(blocked, make):
+    return make()
 
 
 def test_neither_recall_nor_capture_blames_a_switch_that_nobody_set(plugin, blocked, wire):

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from wire_relayer import answer
+from wire_relayer import QUESTION, answer
 
-from gateway_plugin import MemoryPlugin
 from gateway_plugin.keys.identity import NamespaceRef
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions
 from relayer.wire.schemas import Position
 
-TURN = [{"role": "user", "content": "I only drink oat milk coffee, never after 2 pm."}]
-QUESTION = "How do I take my coffee?"
 ANOTHER = "Which coffee do I drink in the morning?"
 OWNER = NamespaceRef("coder", "coder", 1)
 
 
 def at(seq):
     return Position(seq=seq, digest=f"{seq:064x}")
-
-
-@pytest.fixture
-def make(wire, environ):
-    made = []
-
-    def build():
-        made.append(MemoryPlugin(wire.url, secret="11" * 32, environ=environ))
-        return made[-1]
-
-    yield build
-    for plugin in made:
-        plugin.close()
 
 
 def asked(wire):

@@ -7,18 +7,15 @@ import time
 from contextlib import AsyncExitStack, aclosing
 
 import pytest
-from wire_relayer import answer
+from wire_relayer import COFFEE, answer
 
-from gateway_plugin import MemoryPlugin
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.keys.identity import NamespaceRef, identify, parse_session_key
 from gateway_plugin.outbox.queue import Outbox, OutboxFull, OutboxItem
 from gateway_plugin.outbox.sender import Sender
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 
-COFFEE = "I only drink oat milk coffee, never after 2 pm."
 SISTER = "My sister Lena visits me in the first week of May."
-SECRET = "11" * 32
 LASTING = [
     (401, "unauthorized"),
     (403, "account_revoked"),
@@ -38,13 +35,6 @@ def item(namespace, text="I moved to Berlin"):
         idempotency_key=f"{namespace}-{text}"[:100].replace(" ", "-"),
     )
     return OutboxItem(NamespaceRef(namespace, namespace, 1), request, 0)
-
-
-@pytest.fixture
-def plugin(wire, environ):
-    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as made:
-        yield made
-        wire.refused_captures.clear()
 
 
 @pytest.fixture

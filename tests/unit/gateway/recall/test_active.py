@@ -7,7 +7,7 @@ import re
 import stat
 
 import pytest
-from wire_relayer import answer, hang
+from wire_relayer import COFFEE, answer, hang
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.errors import SettingsError
@@ -16,30 +16,24 @@ from gateway_plugin.settings.model import PromptPosition, load_settings
 from gateway_plugin.turn.gates import HostTurn
 from gateway_plugin.turn.status import Injection
 
-COFFEE = "I only drink oat milk coffee, never after 2 pm."
 QUESTION = "How do I take my coffee again?"
 KEY = "agent:researcher:main"
 SUMMARY = "Oat milk coffee, never after 2 pm."
 
 
 @pytest.fixture
-def plugin(wire, environ):
-    made = []
-
-    def make(**active):
+def plugin(make):
+    def build(**active):
         settings = {
             "recall": {"mode": "active", "format": "memrelay"},
             "active": {"agents": ["researcher"], **active},
-            "url": wire.url,
         }
-        made.append(MemoryPlugin(settings=settings, secret="11" * 32, environ=environ))
-        made[-1].after_turn([{"role": "user", "content": COFFEE}], session_key=KEY)
-        made[-1].flush(5)
-        return made[-1]
+        plugin = make(settings=settings)
+        plugin.after_turn([{"role": "user", "content": COFFEE}], session_key=KEY)
+        plugin.flush(5)
+        return plugin
 
-    yield make
-    for one in made:
-        one.close()
+    return build
 
 
 def turn(plugin, prompt=QUESTION, *, key=KEY, **more):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from wire_relayer import answer, hang
+from wire_relayer import COFFEE, answer, hang
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.keys.identity import TurnAudience
@@ -13,7 +13,6 @@ from gateway_plugin.turn.gates import Hearing, HostTurn
 from gateway_plugin.turn.query import clean_query
 from relayer.wire.memories import ContextResponse
 
-COFFEE = "I only drink oat milk coffee, never after 2 pm."
 SISTER = "My sister Ana lives in Porto."
 KEY = "agent:researcher:main"
 HEADING = "Recent memories (use memory_search for full search):"
@@ -22,11 +21,10 @@ OWNER = Hearing.of_owner((), "")
 
 
 @pytest.fixture
-def plugin(wire, environ):
-    with MemoryPlugin(wire.url, secret="11" * 32, environ=environ) as made:
-        made.after_turn([{"role": "user", "content": COFFEE}], session_key=KEY)
-        made.flush(5)
-        yield made
+def plugin(plugin):
+    plugin.after_turn([{"role": "user", "content": COFFEE}], session_key=KEY)
+    plugin.flush(5)
+    return plugin
 
 
 def begin(plugin, prompt="What is the capital of France?", host=FIRST, seconds=10.0):

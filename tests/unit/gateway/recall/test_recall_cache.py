@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from wire_relayer import answer
+from wire_relayer import COFFEE, QUESTION, TURN, answer
 
-from gateway_plugin import MemoryPlugin
 from gateway_plugin.client import LIFE_SECONDS, RecallCache
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.keys.identity import NamespaceRef
 from relayer.wire.schemas import MemoryItem, RecallRequest, RecallResponse, RememberRequest
 
-COFFEE = "I only drink oat milk coffee, never after 2 pm."
-TURN = [{"role": "user", "content": COFFEE}]
-QUESTION = "How do I take my coffee?"
-SECRET = "11" * 32
 ASKED = RecallRequest(query=QUESTION)
 ANSWER = RecallResponse(memories=())
-
-
-@pytest.fixture
-def plugin(wire, environ):
-    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as made:
-        yield made
-        wire.refused_captures.clear()
 
 
 @pytest.fixture

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from wire_relayer import hang
-
-from gateway_plugin import MemoryPlugin
-
-COFFEE = "I only drink oat milk coffee, never after 2 pm."
-QUESTION = "How do I take my coffee?"
+from wire_relayer import COFFEE, QUESTION, hang
 
 
 @pytest.fixture
-def make(wire, environ):
-    made = []
-
+def make(make):
     def build(**settings):
-        made.append(MemoryPlugin(wire.url, settings=settings, secret="11" * 32, environ=environ))
-        made[-1].after_turn([{"role": "user", "content": COFFEE}])
-        made[-1].flush(10)
-        return made[-1]
+        plugin = make(settings=settings)
+        plugin.after_turn([{"role": "user", "content": COFFEE}])
+        plugin.flush(10)
+        return plugin
 
-    yield build
-    wire.released.set()
-    for plugin in made:
-        plugin.close()
+    return build
 
 
 def outcomes(plugin, wire):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from wire_relayer import answer
+from wire_relayer import COFFEE, SECRET, answer
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.keys.identity import NamespaceRef, RootHolder
@@ -12,28 +12,13 @@ from gateway_plugin.outbox.sender import forget_namespace
 from gateway_plugin.turn.gates import HostTurn
 from relayer.wire.sealing import RootKeys
 
-COFFEE = "I only drink oat milk coffee, never after 2 pm."
 BERLIN = "I moved from Hamburg to Berlin in the spring of this year."
 KEY = "agent:researcher:uuid-456"
-SECRET = "11" * 32
 NOWHERE = "http://127.0.0.1:9"
 
 
 def said(*texts):
     return [{"role": "user", "content": text, "id": f"m{number}"} for number, text in enumerate(texts)]
-
-
-@pytest.fixture
-def make(wire, environ):
-    made = []
-
-    def build(url=wire.url, **settings):
-        made.append(MemoryPlugin(url, settings=settings, secret=SECRET, environ=environ))
-        return made[-1]
-
-    yield build
-    for plugin in made:
-        plugin.close()
 
 
 def ends(wire):
@@ -72,7 +57,7 @@ def test_a_compaction_ends_nothing_and_an_unused_session_has_no_end(make, wire):
 @pytest.mark.parametrize("off", [{"capture": {"summary": False}}, {"capture": {"enabled": False}}])
 def test_summaries_can_be_switched_off_alone_and_go_with_capture(make, wire, off):
     make().after_turn(said(COFFEE), session_key=KEY)
-    assert not make(**off).flush_session((), session_key=KEY, ended=True).ended
+    assert not make(settings=off).flush_session((), session_key=KEY, ended=True).ended
     assert ends(wire) == []
 
 

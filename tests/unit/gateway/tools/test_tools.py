@@ -6,21 +6,14 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from wire_relayer import answer
+from wire_relayer import COFFEE, answer
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.keys.identity import TurnAudience
 from gateway_plugin.tools.arguments import TOOL_NAMES, tool_schemas
 from gateway_plugin.turn.gates import HostTurn
 
-COFFEE = "I only drink oat milk coffee, never after 2 pm."
 KEY = "agent:researcher:main"
-
-
-@pytest.fixture
-def plugin(wire, environ):
-    with MemoryPlugin(wire.url, secret="11" * 32, environ=environ) as made:
-        yield made
 
 
 @pytest.fixture
