@@ -13,7 +13,7 @@ from processes import ran
 ROOT = Path(__file__).resolve().parents[2]
 HOSTS = sorted(path.parent.name for path in (ROOT / "gateway_plugin" / "hosts").glob("*/__init__.py"))
 # The gates, and whole turns over a relayer in memory, from prompt to outbox.
-REST = ("tests/unit/gateway/turn", "tests/unit/gateway/test_promises_of_a_turn.py")
+REST = ("tests/unit/gateway/turn", "tests/unit/gateway/test_plugin.py")
 
 
 @pytest.mark.parametrize("host", HOSTS)

@@ -156,7 +156,7 @@ MUTATIONS = (
         "gateway_plugin/recall/recaller.py",
         "answer = await self._client.recall(identity, asked, deadline=end - self._clock.monotonic())",
         "answer = await self._client.recall(identity, asked, deadline=30.0)",
-        ("tests/unit/gateway/test_promises_of_a_turn.py", "tests/unit/gateway/test_relayer_trouble.py"),
+        ("tests/unit/gateway/test_plugin.py", "tests/unit/gateway/test_status.py"),
     ),
     Mutation(
         "every-recall-takes-a-second-and-a-half",
@@ -164,7 +164,7 @@ MUTATIONS = (
         "        start = self._clock.monotonic()\n        identity, active = turn.identity, turn.active\n",
         "        start = self._clock.monotonic()\n        await asyncio.sleep(1.5)\n"
         "        identity, active = turn.identity, turn.active\n",
-        ("tests/unit/gateway/test_promises_of_a_turn.py",),
+        ("tests/unit/gateway/test_plugin.py",),
     ),
     Mutation(
         "heartbeat-cron-and-subagent-runs-recall",

@@ -9,10 +9,18 @@ import threading
 import aiohttp
 import pytest
 from certificates import self_signed
+from wire_relayer import SECRET, answer
 
-from gateway_plugin.calls.calling import Transport
+from gateway_plugin import MemoryPlugin
+from gateway_plugin.calls.calling import Outages, RelayerBreaker, Transport
 from gateway_plugin.calls.trust import RelayerAddress
-from gateway_plugin.errors import GatewayError, RelayerUnreachable, RelayerUntrusted
+from gateway_plugin.errors import (
+    DeadlineExceeded,
+    GatewayError,
+    RelayerRefused,
+    RelayerUnreachable,
+    RelayerUntrusted,
+)
 
 
 @pytest.fixture
@@ -116,3 +124,128 @@ async def test_a_name_that_nobody_looks_up_is_not_waited_for():
         async with asyncio.timeout(30):
             with pytest.raises(RelayerUnreachable, match="failed"):
                 await transport.send("GET", "/health", headers={}, patience=0.05)
+
+
+@pytest.fixture
+def opened(clock):
+    breaker = RelayerBreaker(clock)
+    for _ in range(3):
+        breaker.check()
+        breaker.failed_by(None)
+    return breaker
+
+
+@pytest.mark.row("AM-26")
+def test_three_failures_close_the_way_for_a_minute(opened, clock):
+    clock.at += 59.9
+    with pytest.raises(RelayerUnreachable):
+        opened.check()
+
+
+def test_after_the_pause_one_call_tries_and_the_others_wait(opened, clock):
+    clock.at += 60
+    opened.check()
+    with pytest.raises(RelayerUnreachable):
+        opened.check()
+
+
+def test_a_trial_that_succeeds_lets_everybody_through(opened, clock):
+    clock.at += 60
+    opened.check()
+    opened.succeeded()
+    opened.check()
+    opened.check()
+
+
+def test_a_trial_that_fails_begins_another_pause(opened, clock):
+    clock.at += 60
+    opened.check()
+    opened.failed_by(None)
+    clock.at += 59
+    with pytest.raises(RelayerUnreachable):
+        opened.check()
+
+
+def test_a_success_in_between_starts_the_count_again(clock):
+    breaker = RelayerBreaker(clock)
+    for _ in range(5):
+        breaker.failed_by(None)
+        breaker.failed_by(None)
+        breaker.succeeded()
+    breaker.check()
+    assert breaker.remaining == 0
+
+
+def test_while_a_stranger_answers_the_breaker_says_so(opened, clock):
+    opened.failed_by(RelayerUntrusted("somebody else answers"))
+    with pytest.raises(RelayerUntrusted, match=r"somebody else answers .*next try is in 60 s"):
+        opened.check()
+    clock.at += 61
+    opened.check()
+    opened.failed_by(RelayerUnreachable("nobody answers"))
+    with pytest.raises(RelayerUnreachable, match="next try is in"):
+        opened.check()
+
+
+# An outage is told once when it begins and once when it ends, by default, on standard error.
+QUESTION = "Where do I always park my bicycle?"
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def outages(told):
+    return Outages("http://relayer", told.append)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (RelayerUnreachable("nobody answers"), "unavailable"),
+        (RelayerUntrusted("another one"), "untrusted"),
+        (RelayerRefused("not_accepted", "unknown account", status=401), "refused:not_accepted"),
+    ],
+)
+def test_the_beginning_and_the_end_are_told_once(outages, told, error, status):
+    for _ in range(5):
+        outages.heard(error)
+    assert len(told) == 1
+    assert f"({status})" in told[0]
+    outages.heard(None)
+    outages.heard(None)
+    assert len(told) == 2
+    assert "answers again" in told[1]
+
+
+def test_slow_and_away_are_one_outage_and_one_slow_turn_is_none(outages, told):
+    outages.heard(DeadlineExceeded("recall"))
+    outages.heard(None)
+    assert told == []
+    for error in (
+        RelayerUnreachable("a"),
+        DeadlineExceeded("b"),
+        DeadlineExceeded("c"),
+        RelayerUnreachable("d"),
+    ):
+        outages.heard(error)
+    assert len(told) == 1
+
+
+def test_what_is_refused_of_one_request_is_no_outage(outages, told):
+    outages.heard(RelayerRefused("too_long", "the query", status=422))
+    assert told == []
+
+
+@pytest.mark.row("CP-30", level="e2e")
+def test_a_turn_whose_recall_fails_goes_on_and_a_warning_is_printed(wire, environ, capsys):
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        wire.script = [answer(401, "not_accepted")]
+        turn = plugin.before_turn(QUESTION)
+        assert (turn.text, turn.status) == ("", "refused:not_accepted")
+        assert plugin.before_turn(QUESTION).status in {"ok", "empty"}
+    said = capsys.readouterr().err
+    assert said.index("memory does not work (refused:not_accepted)") < said.index("answers again")
+    assert "bicycle" not in said

@@ -5,6 +5,7 @@ import re
 import time
 
 import pytest
+import typer.testing
 from nacl.signing import SigningKey
 from typer.testing import CliRunner
 from wire_relayer import answer
@@ -188,3 +189,35 @@ def test_what_takes_the_root_secret_says_so_where_one_agents_keys_are_held(monke
     assert refused.exit_code == 2
     assert "needs the gateway's root secret; this host only has the keys of one agent" in refused.stderr
     assert "MEMRELAY_SECRET" in refused.stderr
+
+
+# Odd input to ``memrelay-gateway`` ends in a sentence and an exit code, never in a traceback.
+def _run(*arguments: str):
+    return typer.testing.CliRunner().invoke(app, list(arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("forget", "\udcff"), 1),
+        (("list", "--agent", "\udcff"), 2),
+        (("remember", "\udcff"), 2),
+        (("search", "\udcff"), 2),
+    ],
+    ids=["id", "agent", "text", "query"],
+)
+def test_bytes_that_are_no_text_are_refused(arguments, code):
+    answer = _run(*arguments)
+    assert answer.exit_code == code
+    assert isinstance(answer.exception, SystemExit)
+
+
+@pytest.mark.parametrize("option", ["--cursor", "--kind", "--state"])
+def test_what_is_for_the_relayer_to_refuse_reaches_it(option):
+    assert not isinstance(_run("list", option, "\udcff").exception, UnicodeError)
+
+
+def test_standard_input_that_is_no_text_is_refused():
+    answer = typer.testing.CliRunner().invoke(app, ["remember", "-"], input=b"tea \xff tea")
+    assert answer.exit_code == 2
+    assert isinstance(answer.exception, SystemExit)

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from gateway_plugin.hosts.openclaw.config import HostConfig
-from gateway_plugin.hosts.openclaw.files import places_of
+from gateway_plugin.hosts.openclaw.files import places_of, project_lines
 from gateway_plugin.hosts.openclaw.migration import SourcePlugin, plan
 from gateway_plugin.settings.model import CaptureSettings
 
@@ -155,3 +155,83 @@ def test_what_an_earlier_version_of_the_host_wrote_into_the_workspace_is_not_sto
     (found,) = places_of(config(tmp_path, agents={"entries": entries}), environ)
     read = found.roots[0].read(workspace / "USER.md", CaptureSettings())
     assert [item.text for item in read] == ["**Name:** Ana", "Context: The ferry leaves at noon."]
+
+
+# The lines of MEMORY.md for OpenClaw's block "Project Memory".
+HERON = "github.com/harbour/heron"
+GANNET = "github.com/harbour/gannet"
+MEMORY = f"""\
+# Memory
+
+- The kettle is in the galley.
+- Releases are signed with cosign. <!-- project: GitHub.com/harbour/heron --> <!-- importance: 8 -->
+- The flag is for slow disks. <!-- project: {GANNET} -->
+
+## Deploy
+
+- Both are deployed on Mondays. <!-- project: {HERON}; {GANNET} -->
+- The password is Kranich77!moor. <!-- project: {HERON} -->
+"""
+DIRECT = "agent:main:telegram:direct:777"
+OWNERS = frozenset({"telegram:777"})
+
+
+@pytest.fixture
+def private_workspace(tmp_path):
+    (tmp_path / "MEMORY.md").write_text(MEMORY)
+    return tmp_path
+
+
+def told(private_workspace, *projects, sessions=(DIRECT, "agent:main:main"), owners=OWNERS):
+    return [
+        (line["startLine"], line["snippet"], line["projectKey"])
+        for line in project_lines(private_workspace, frozenset(projects), sessions, owners)
+    ]
+
+
+@pytest.mark.row("OC-22")
+def test_lines_of_the_projects_of_a_session_are_told_with_their_place_and_weight(private_workspace):
+    signed = (4, "Releases are signed with cosign.", HERON)
+    assert told(private_workspace, HERON)[0] == signed
+    assert not any("disks" in text or "Mondays" in text for _, text, _ in told(private_workspace, HERON))
+    both = told(private_workspace, HERON, GANNET)
+    assert both[:3] == [
+        signed,
+        (5, "The flag is for slow disks.", GANNET),
+        (9, "Deploy: Both are deployed on Mondays.", f"{GANNET};{HERON}"),
+    ]
+    assert not any("Kranich" in text for _, text, _ in both)
+    assert project_lines(private_workspace, frozenset({HERON}), [DIRECT], OWNERS)[0]["importance"] == 8
+
+
+@pytest.mark.row("OC-22")
+@pytest.mark.parametrize(
+    "sessions",
+    [
+        (),
+        ("",),
+        (None,),
+        (DIRECT, "agent:main:telegram:group:-7"),
+        ("agent:main:discord:channel:7",),
+        ("cron:daily",),
+    ],
+)
+def test_nothing_is_told_where_the_prompt_may_be_that_of_a_group(private_workspace, sessions):
+    assert told(private_workspace, HERON, sessions=sessions) == []
+
+
+@pytest.mark.row("OC-22")
+def test_other_peoples_direct_chats_are_not_told_what_memory_md_says(private_workspace):
+    for key in ("agent:main:telegram:direct:778", "agent:main:discord:direct:777", "agent:main:direct:alice"):
+        assert told(private_workspace, HERON, sessions=(key,)) == []
+        assert told(private_workspace, HERON, sessions=(DIRECT, key)) == []
+    assert told(private_workspace, HERON, sessions=(DIRECT,), owners=frozenset()) == []
+    assert told(
+        private_workspace, HERON, sessions=("agent:main:direct:alice",), owners=frozenset({"peer:alice"})
+    )
+
+
+def test_a_workspace_without_a_readable_file_has_no_lines(tmp_path):
+    assert told(tmp_path, HERON) == []
+    (tmp_path / "MEMORY.md").write_bytes(b"\xff")
+    assert told(tmp_path, HERON) == []
