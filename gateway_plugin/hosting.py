@@ -33,6 +33,7 @@ from gateway_plugin.files.exports import ImportProblem, hashes_below, send_items
 from gateway_plugin.files.indexed import (
     IndexedFile,
     IndexRoot,
+    NoSuchLog,
     RootKind,
     is_daily,
     is_private,
@@ -40,7 +41,6 @@ from gateway_plugin.files.indexed import (
 )
 from gateway_plugin.files.markdown import read_markdown
 from gateway_plugin.files.memwal import MemWalAccess
-from gateway_plugin.files.transcript import NoSuchLog
 from gateway_plugin.keys.gateway_secret import SECRET_VARIABLES, secret_path, taken_variable
 from gateway_plugin.keys.identity import (
     DEFAULT_AGENT,

@@ -29,10 +29,9 @@ from gateway_plugin.calls.local_relayer import trouble_for
 from gateway_plugin.capture.capturer import Capturer
 from gateway_plugin.client import LoopClosed, OnThread, on_loop, takes_arguments_of, waited
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.files.daily import DailyNotes
 from gateway_plugin.files.indexed import IndexedFile, Indexes, IndexRoot
 from gateway_plugin.files.living import LivingFiles, Look
-from gateway_plugin.files.promotions import Promotions
+from gateway_plugin.files.notes import DailyNotes, Promotions
 from gateway_plugin.host_model import HostModel, ModelWork, lend
 from gateway_plugin.keys.identity import Identity, KeyHolder, parse_session_key
 from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxItem, OutboxUnavailable

@@ -24,10 +24,9 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.files.blocks import ProfileFileProblem
 from gateway_plugin.files.bounded import WorkspaceProblem
-from gateway_plugin.files.daily import DailyNotes
 from gateway_plugin.files.exports import ImportProblem, pages
 from gateway_plugin.files.indexed import Index, IndexedFile, IndexRoot, SeenFile, SeenLine, is_daily, is_log
-from gateway_plugin.files.promotions import SKILLS, Promotions, take_out_gone, write_report
+from gateway_plugin.files.notes import SKILLS, DailyNotes, Promotions, take_out_gone, write_report
 from gateway_plugin.files.skills import write_skills
 from gateway_plugin.keys.identity import Identity
 from gateway_plugin.keys.private_files import open_lock, try_lock

@@ -21,7 +21,7 @@ from typing import Final
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.files.blocks import Skill, SkillFiles
-from gateway_plugin.files.promotions import is_of_owner, plain_line
+from gateway_plugin.files.notes import is_of_owner, plain_line
 from gateway_plugin.keys.identity import Identity
 from gateway_plugin.recall.consolidation import SECONDS
 from gateway_plugin.recall.formatting import may_be_told, told_at

@@ -23,8 +23,8 @@ from typing import Any, ClassVar, Final
 from gateway_plugin.calls.clock import Clock
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
+from gateway_plugin.files.indexed import DialogueEntry, NoSuchLog, read_transcript
 from gateway_plugin.files.markdown import without_notes
-from gateway_plugin.files.transcript import DialogueEntry, NoSuchLog, read_transcript
 from gateway_plugin.keys.identity import Identity, TurnAudience, audience_name, parse_session_key, typed
 from gateway_plugin.recall.formatting import (
     TRUSTED,
@@ -86,7 +86,7 @@ _HEADING: Final = (
 async def read_kept(client: RelayerClient, asked: TranscriptArguments, absent: NoSuchLog, turn: Turn) -> str:
     """Return the part of a session's transcript that the relayer has stored, for a session of which the host has no log.
 
-    The result has the form of `gateway_plugin.files.transcript.read_transcript`, after a line that says where it is from.
+    The result has the form of `gateway_plugin.files.indexed.read_transcript`, after a line that says where it is from.
 
     Raises:
         ToolError: the relayer has no transcript of the session either, or the anchor is not in it.

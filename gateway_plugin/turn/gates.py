@@ -35,7 +35,7 @@ class SessionLogs(Protocol):
     """The session logs of a host that does not keep them as files in a directory."""
 
     def entries(self, path: str) -> Iterator[Mapping[str, Any]]:
-        """Yield the messages of a session, oldest first; raises like `gateway_plugin.files.transcript.read_transcript`."""
+        """Yield the messages of a session, oldest first; raises like `gateway_plugin.files.indexed.read_transcript`."""
         ...
 
 

@@ -310,7 +310,7 @@ MUTATIONS = (
     ),
     Mutation(
         "promoted-lines-may-be-other-peoples",
-        "gateway_plugin/files/promotions.py",
+        "gateway_plugin/files/notes.py",
         " and not memory.source.place)",
         ")",
         ("tests/integration/test_promotions.py::test_what_groups_and_other_people_said_is_never_written",),

@@ -26,10 +26,9 @@ from gateway_plugin.commands.run import (
 )
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.files.bounded import named
-from gateway_plugin.files.indexed import Index, IndexedFile, IndexRoot, RootKind
+from gateway_plugin.files.indexed import DialogueEntry, Index, IndexedFile, IndexRoot, RootKind, read_dialogue
 from gateway_plugin.files.living import LivingFiles, Look
-from gateway_plugin.files.promotions import Promotions
-from gateway_plugin.files.transcript import DialogueEntry, read_dialogue
+from gateway_plugin.files.notes import Promotions
 from gateway_plugin.hosting import AgentFiles, host_adapters
 from gateway_plugin.keys.identity import DEFAULT_AGENT
 from gateway_plugin.tools.arguments import ToolError

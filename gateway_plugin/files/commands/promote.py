@@ -22,7 +22,7 @@ from gateway_plugin.files.bounded import named
 from gateway_plugin.files.commands.index import OpenIndex, open_index
 from gateway_plugin.files.exports import ImportProblem, files_of, read_file
 from gateway_plugin.files.living import locked_index
-from gateway_plugin.files.promotions import (
+from gateway_plugin.files.notes import (
     ARCHIVES,
     CHATS,
     DIARY,

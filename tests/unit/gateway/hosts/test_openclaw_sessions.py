@@ -14,7 +14,7 @@ import pytest
 from openclaw_sessions import SESSION, write_sessions
 
 from gateway_plugin import AsyncMemoryPlugin
-from gateway_plugin.files.transcript import read_transcript
+from gateway_plugin.files.indexed import read_transcript
 from gateway_plugin.hosts.openclaw.host import HeardTurn, Settling
 from gateway_plugin.hosts.openclaw.sessions import NODE_VARIABLE, Compressed, EarlierSessions
 from gateway_plugin.hosts.openclaw.tools import AgentSessions
