@@ -28,8 +28,8 @@ _FRAME_LINE: Final = re.compile(r"^\d+\. ")
 class Report:
     """Prints as things happen; what was said by people is shown as it is, never interpreted as markup."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False)
+    def __init__(self) -> None:
+        self._console = Console(highlight=False)
         if not self._console.is_terminal:
             self._console.width = _PLAIN_WIDTH
         fancy = "utf" in self._console.encoding.lower()

@@ -84,13 +84,12 @@ def files_below(
     wanted: Callable[[PurePosixPath], bool],
     *,
     enter: Callable[[PurePosixPath], bool] = lambda _: True,
-    most: int = MAX_FILES,
 ) -> FilesBelow:
     """Return the files below a folder; a folder that does not exist has none.
 
     ``folder`` is a real path; ``wanted`` and ``enter`` get paths below it.
     """
-    walk = _Walk(folder, wanted, enter, most)
+    walk = _Walk(folder, wanted, enter)
     try:
         with _folder(folder) as above:
             walk.enter_folder(".", above, PurePosixPath())
@@ -209,7 +208,6 @@ class _Walk:
     root: Path
     wanted: Callable[[PurePosixPath], bool]
     enter: Callable[[PurePosixPath], bool]
-    most: int
     found: FilesBelow = field(default_factory=FilesBelow)
 
     def enter_folder(self, name: str, above: int, below: PurePosixPath) -> None:
@@ -247,8 +245,8 @@ class _Walk:
             self._pass_over(path, below)
         elif self.wanted(below):
             _require_regular(path, status)
-            if len(self.found.files) == self.most:
-                raise _Full(f"it holds more than {self.most:,} files; give folders below it")
+            if len(self.found.files) == MAX_FILES:
+                raise _Full(f"it holds more than {MAX_FILES:,} files; give folders below it")
             self.found.files.append((path, mark_of(status)))
 
     def _pass_over(self, path: Path, below: PurePosixPath) -> None:

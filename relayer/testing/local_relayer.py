@@ -238,7 +238,7 @@ class LocalRelayer:
         headers |= extra or {}
         return await self.http.request(method, self.url + target, content=raw, headers=headers)
 
-    async def raw(self, request: bytes, *, most: int = 65536) -> bytes:
+    async def raw(self, request: bytes) -> bytes:
         """Send bytes and return the response, up to the end of its head or until the relayer closes the connection."""
         host, _, port = self.authority.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -248,7 +248,7 @@ class LocalRelayer:
             answer = b""
             async with asyncio.timeout(10):
                 while b"\r\n\r\n" not in answer:
-                    chunk = await reader.read(most)
+                    chunk = await reader.read(65536)
                     if not chunk:
                         break
                     answer += chunk

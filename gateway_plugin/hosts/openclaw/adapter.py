@@ -26,7 +26,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _run_bridge() -> None:
-    run_bridge(OpenClawHost(relayer=LocalRelayer(os.environ)))
+    run_bridge(OpenClawHost(LocalRelayer(os.environ)))
 
 
 def _agent_files(environ: Mapping[str, str]) -> list[AgentFiles] | None:

@@ -175,22 +175,13 @@ _SLOTS: Final = {
 }
 
 Json = Mapping[str, Any]
-MakePlugin = Callable[[PluginSettings], AsyncMemoryPlugin]
 
 
 class OpenClawHost:
     """The memory of one gateway."""
 
-    def __init__(
-        self,
-        environ: Mapping[str, str] | None = None,
-        make_plugin: MakePlugin | None = None,
-        relayer: LocalRelayer | None = None,
-    ) -> None:
-        self._environ = os.environ if environ is None else environ
-        self._make_plugin = make_plugin or (
-            lambda settings: AsyncMemoryPlugin(settings=settings, model=self._model, traces=self._state)
-        )
+    def __init__(self, relayer: LocalRelayer) -> None:
+        self._environ = os.environ
         self._model: OpenClawModel | None = None
         self._ask: AskHost | None = None
         self._relayer = relayer
@@ -216,7 +207,7 @@ class OpenClawHost:
             # The model answers at the operator's cost, so it is used only with their consent.
             lends = params.get("model") is True and settings.host_model.enabled is True
             self._model = OpenClawModel(self._ask) if lends and self._ask else None
-            self._plugin = self._make_plugin(settings)
+            self._plugin = AsyncMemoryPlugin(settings=settings, model=self._model, traces=self._state)
         except GatewayError as error:
             self._problem = str(error)
             return {"version": __version__, "problem": self._problem, "deadlineMs": 1000}
@@ -272,12 +263,11 @@ class OpenClawHost:
         plugin, self._plugin = self._plugin, None
         if plugin is not None:
             await plugin.aclose()
-        if self._relayer is not None:
-            self._relayer.release()
+        self._relayer.release()
 
     async def _with_relayer(self, settings: PluginSettings) -> PluginSettings:
         """Return settings that name a relayer. If they name none, use the relayer of this machine, and start it if needed."""
-        if self._relayer is None or not is_wanted(settings):
+        if not is_wanted(settings):
             return settings
         try:
             url = await self._relayer.ensure()

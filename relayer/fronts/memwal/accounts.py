@@ -49,10 +49,10 @@ _Url = Annotated[
 ]
 
 
-def _public(text: str, option: str = "--key") -> bytes:
+def _public(text: str) -> bytes:
     found = _HEX.match(text.strip().lower())
     if found is None:
-        raise ConfigurationError(f"{option}: a public key has 64 hex digits")
+        raise ConfigurationError("--key: a public key has 64 hex digits")
     return bytes.fromhex(found[1])
 
 

@@ -13,6 +13,7 @@ from nacl.signing import SigningKey
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.errors import EmbedderUnavailable
+from relayer.fronts.memwal import accounts, commands
 from relayer.fronts.memwal.contract import Weights
 from relayer.fronts.memwal.public import PACKAGE_ID
 from relayer.testing.hashing_embedder import HashingEmbedder
@@ -455,3 +456,9 @@ async def test_while_the_embedder_is_away_a_job_is_not_done_and_asking_about_it_
 async def _embedding_of(embedder: HashingEmbedder) -> int:
     async with local_relayer(embedder=embedder) as relayer:
         return len((await MemWalCaller(relayer).post("/api/embed", {"text": "x"})).json()["vector"])
+
+
+# ``memrelay account``: what its list of commands says.
+def test_the_list_of_commands_says_what_their_functions_say() -> None:
+    summaries = {name: getattr(accounts, name).__doc__.partition("\n")[0] for name in commands.COMMANDS}
+    assert summaries == commands.COMMANDS

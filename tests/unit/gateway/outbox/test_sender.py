@@ -13,8 +13,8 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import DeadlineExceeded, GatewayError, RelayerUnreachable, RelayerUntrusted
 from gateway_plugin.keys.identity import NamespaceRef, identify, parse_session_key
 from gateway_plugin.outbox.queue import Outbox, OutboxFull, OutboxItem
-from gateway_plugin.outbox.sender import Pauses, Sender
-from relayer.wire.schemas import AnalyzeRequest, TurnItem
+from gateway_plugin.outbox.sender import Pauses, Positions, Sender, erase_texts, forget_namespace
+from relayer.wire.schemas import AnalyzeRequest, Position, TurnItem
 
 SISTER = "My sister Lena visits me in the first week of May."
 LASTING = [
@@ -268,3 +268,70 @@ def test_only_failures_after_a_moment_count_as_failed_since():
     moment = pauses.failures
     pauses.failed("b", AWAY, 100.0)
     assert pauses.failed_since(moment) == {"b"}
+
+
+# What was erased at the relayer leaves this gateway's outbox, and what was said besides stays.
+OWNER = NamespaceRef("researcher", "researcher", 0)
+OTHER = NamespaceRef("coder", "coder", 0)
+
+
+def _captured(owner: NamespaceRef, key: str, *texts: str) -> OutboxItem:
+    turns = [{"role": "user", "text": text} for text in texts]
+    return OutboxItem(owner, AnalyzeRequest(turns=turns, idempotency_key=key), 1)
+
+
+def _turns(empty: Outbox) -> list[list[str]]:
+    letters = (*empty.queued(), *empty.dead_letters())
+    return [[turn.text for turn in letter.item.request.turns] for letter in letters if letter.item]
+
+
+@pytest.fixture
+def empty() -> Outbox:
+    made = Outbox.in_memory()
+    made.put(_captured(OWNER, "1", "The key hangs  behind the DOOR.", "The bakery opens at seven."))
+    made.put(_captured(OWNER, "2", "The bakery opens at seven."))
+    made.put(_captured(OTHER, "3", "The key hangs behind the door."))
+    refused = _captured(OWNER, "4", "I _turns: the key hangs behind the door.")
+    made.put(refused)
+    made.refused(refused, "too_large")
+    return made
+
+
+def test_turns_that_hold_the_text_go_waiting_or_refused_and_their_neighbours_stay(empty: Outbox) -> None:
+    assert erase_texts(empty, "researcher", ["The key hangs behind the door."]) == 2
+    assert sorted(_turns(empty)) == [
+        ["The bakery opens at seven."],
+        ["The bakery opens at seven."],
+        ["The key hangs behind the door."],
+    ]
+    assert len({letter.id for letter in empty.queued()}) == 3
+
+
+def test_what_stays_of_a_turn_is_not_kept_word_for_word() -> None:
+    empty = Outbox.in_memory()
+    turns = [
+        {"role": "user", "text": "The key hangs behind the door."},
+        {"role": "user", "text": "I sail.", "calls": ["x"]},
+    ]
+    asked = AnalyzeRequest(turns=turns, idempotency_key="1", session="s", store_transcript=True)
+    empty.put(OutboxItem(OWNER, asked, 1))
+    erase_texts(empty, "researcher", ["the key hangs behind the door."])
+    left = empty.head()
+    assert left is not None
+    assert _turns(empty) == [["I sail."]]
+    assert (left.request.store_transcript, left.request.turns[0].calls) == (False, ())
+
+
+def test_what_is_shorter_than_the_text_or_empty_matches_nothing(empty: Outbox) -> None:
+    before = _turns(empty)
+    assert erase_texts(empty, "researcher", ["", "  ", "The key hangs behind the door. And more."]) == 0
+    assert _turns(empty) == before
+
+
+def test_an_erased_namespace_takes_all_that_waits_for_it_and_its_position(empty: Outbox) -> None:
+    positions = Positions(empty)
+    positions.saw(OWNER, Position(seq=7, digest="ab" * 32))
+    positions.persist()
+    assert forget_namespace(empty, OWNER) == 4
+    assert _turns(empty) == [["The key hangs behind the door."]]
+    assert Positions(empty).newest(OWNER) is None

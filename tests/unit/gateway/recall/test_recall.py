@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from wire_relayer import COFFEE, QUESTION, TURN, answer
+from wire_relayer import COFFEE, QUESTION, TURN, answer, hang
 
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import LIFE_SECONDS, RecallCache
@@ -15,6 +15,7 @@ from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.keys.identity import NamespaceRef, RootHolder
 from gateway_plugin.outbox.queue import Outbox, ValueUpdate
 from gateway_plugin.recall.consolidation import RecallCounts
+from gateway_plugin.recall.recaller import Recaller
 from relayer.wire.memories import RecallHit
 from relayer.wire.schemas import MemoryItem, RecallRequest, RecallResponse, RememberRequest
 
@@ -141,3 +142,127 @@ def test_who_persists_while_another_does_reads_all_of_it_afterwards(outbox: Held
     for thread in threads:
         thread.join(30)
     assert read == [1]
+
+
+# MemWal's sentence about the namespace: where it stands, where it does not, and that it grants nothing.
+KEY = "agent:researcher:uuid-456"
+SENTENCE = (
+    'When using memory_search or memory_store tools, pass namespace="researcher" to scope operations to the '
+    "current agent's memory."
+)
+
+
+@pytest.fixture
+def memwal(make):
+    return make(settings={"preset": "memwal"})
+
+
+@pytest.mark.row("MW-10", level="e2e")
+def test_the_namespace_is_named_whether_something_was_found_or_not(memwal):
+    memwal.after_turn([{"role": "user", "content": COFFEE}], session_key=KEY)
+    found = memwal.before_turn(QUESTION, session_key=KEY)
+    nothing = memwal.before_turn("What is the capital of France?", session_key=KEY)
+    assert (found.status, found.instruction) == ("ok", SENTENCE)
+    assert (nothing.status, nothing.text, nothing.instruction) == ("empty", "", SENTENCE)
+
+
+@pytest.mark.row("MW-10", level="e2e")
+def test_the_namespace_is_named_when_recall_fails(make):
+    turn = make("http://127.0.0.1:9", settings={"preset": "memwal"}).before_turn(QUESTION, session_key=KEY)
+    assert (turn.status, turn.instruction) == ("unavailable", SENTENCE)
+
+
+@pytest.mark.row("MW-10", level="e2e")
+def test_the_namespace_is_named_when_the_plugin_itself_fails(memwal, monkeypatch):
+    async def broken(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Recaller, "_search_and_select", broken)
+    turn = memwal.before_turn(QUESTION, session_key=KEY)
+    assert (turn.status, turn.instruction) == ("failed", SENTENCE)
+
+
+@pytest.mark.row("MW-10", level="e2e")
+def test_a_prompt_that_is_too_short_is_told_nothing(memwal):
+    turn = memwal.before_turn("ok", session_key=KEY)
+    assert (turn.status, turn.instruction) == ("skipped:min_length", "")
+
+
+def test_nobody_else_is_told_of_namespaces(plugin):
+    assert plugin.before_turn(QUESTION, session_key=KEY).instruction == ""
+
+
+@pytest.mark.row("MW-10", level="e2e")
+def test_a_model_that_obeys_the_sentence_finds_the_agents_memories_and_no_others(memwal):
+    memwal.after_turn([{"role": "user", "content": COFFEE}], session_key=KEY)
+    memwal.flush(10)
+    own = memwal.tool("memory_search", {"query": QUESTION, "namespace": "researcher"}, session_key=KEY)
+    assert COFFEE in own.text
+    foreign = memwal.tool("memory_search", {"query": QUESTION, "namespace": "coder"}, session_key=KEY)
+    assert foreign.failed
+
+
+# The line about each recall: absent unless asked for, complete when it is, and never with a memory's text in it.
+@pytest.fixture
+def logged(make):
+    def build(**settings):
+        plugin = make(settings=settings)
+        plugin.after_turn([{"role": "user", "content": COFFEE}])
+        plugin.flush(10)
+        return plugin
+
+    return build
+
+
+def outcomes(plugin, wire):
+    """One turn of every kind."""
+    plugin.before_turn("ok")
+    plugin.before_turn(QUESTION)
+    plugin.before_turn("What is the capital of France?")
+    wire.script = [hang]
+    plugin.before_turn("Which coffee do I like best of all?", deadline=0.3)
+
+
+@pytest.mark.row("AM-22")
+def test_nothing_is_logged_unasked(logged, wire, capfd, caplog):
+    plugin = logged()
+    capfd.readouterr()
+    outcomes(plugin, wire)
+    assert capfd.readouterr() == ("", "")
+    assert caplog.text == ""
+
+
+@pytest.mark.row("CP-29")
+@pytest.mark.row("AM-22")
+@pytest.mark.parametrize("settings", [{"recall": {"logging": True}}, {"logging": True}])
+def test_each_recall_that_is_to_be_logged_says_what_it_did_and_no_text(logged, wire, capfd, settings):
+    plugin = logged(**settings)
+    capfd.readouterr()
+    outcomes(plugin, wire)
+    plugin.before_turn(QUESTION)
+    (hit,) = plugin.why().hits
+    printed = capfd.readouterr().err
+    lines = [line.partition(" (")[0] for line in printed.splitlines()]
+    assert lines == [
+        "memrelay: recall skipped",
+        "memrelay: injecting 1 memories into context",
+        "memrelay: recall returned 0 results",
+        "memrelay: recall timeout",
+        "memrelay: injecting 1 memories into context",
+    ]
+    assert "(prompt too short: 2 < 10)" in printed
+    assert f"ms) [memory/{hit.id}.md(90%)]" in printed
+    assert "query of 30 characters" in printed
+    assert not [word for word in ("oat", "coffee", "capital") if word in printed]
+
+
+@pytest.mark.row("CP-29")
+def test_a_query_is_logged_only_where_that_was_asked_for_too_cut_and_without_secrets(logged, capfd):
+    plugin = logged(recall={"logging": True, "logQueries": True})
+    key = "ghp_" + "a1B2" * 9
+    plugin.before_turn(f"What did we do with the token {key} on the way to France? " + "Really? " * 20)
+    (line,) = [one for one in capfd.readouterr().err.splitlines() if "0 results" in one]
+    query = line.partition("query: ")[2].removesuffix(")")
+    assert query.startswith("What did we do with the token")
+    assert key not in line
+    assert len(query) <= 80
