@@ -12,8 +12,8 @@ import pytest
 from doubles.stated_relations import StatedRelations
 from plugin_site import PATIENCE, PluginSite, own_relayer, recall, say
 from processes import wait_until
+from test_profile_command import RELEASES
 from test_promotions import LOCK, QUESTIONS, RARE
-from test_skills_command import RELEASES
 from typed_commands import run_gateway
 
 from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin
