@@ -511,11 +511,8 @@ async def _gone_since(
         except RelayerRefused as error:
             if error.code != LOST:
                 raise
-            return (
-                set(),
-                "",
-                False,
-            )  # the store was reset to an older state: the next call compares everything
+            # The store was reset to an older state: the next call compares everything.
+            return set(), "", False
         gone = {one.id for one in told.changes if one.memory is None or one.memory.state != "live"}
         return gone, told.next, bool(gone)
     told = await client.changes(identity, limit=1)

@@ -1,9 +1,9 @@
 """Descriptions of a namespace, an object, a store and an account, by sizes, times and counts.
 
 `describe_namespace` and `describe_key` return `Facts`, each with a text for people and a value for programs. `lines_of` and
-`row_of_facts` turn them into the lines and the JSON that are printed. `measure` lists the store once and reads every manifest, to count its
-objects and bytes by kind and account, and how many of them are garbage; `parse_traffic` reads from a relayer's metrics how many
-store requests one request to the relayer causes.
+`row_of_facts` turn them into the lines and the JSON that are printed. `measure` lists the store once and reads every manifest, to
+count its objects and bytes by kind and account, and how many of them are garbage; `parse_traffic` reads from a relayer's metrics
+how many store requests one request to the relayer causes.
 
 `read_namespace` walks the log of one namespace for the export of an account: what a relayer's operator can say of it without the
 keys of its agents. The texts of memories are included only under custody ``relayer``, where the relayer key and the store open
