@@ -38,9 +38,10 @@ from relayer.lib.n_grams import (
 )
 
 PROMPTS = Path(__file__).parent / "sets" / "prompts"
+FORMER = Path(__file__).parent / "sets" / "former"
 WEIGHTS = Path(__file__).parents[1] / "relayer" / "lib" / "data" / "prompt_reader.npz"
 # Inverse strengths of regularisation, chosen by folds.
-_STRENGTH = {"purpose": 30.0, "language": 100.0}
+_STRENGTH = {"purpose": 30.0, "language": 100.0, "former": 10.0}
 # Of the networks that read a model's vectors: so many, of so many sums each, averaged; what is read is brought to one scale.
 _NETWORKS, _SUMS, _DECAY = 4, 128, 1e-2
 _SCALES = (0.3, 10.0)
@@ -59,6 +60,16 @@ def labelled() -> list[Case]:
             if label in PURPOSES and text:
                 cases.append((path.stem, label, text.replace("\\n", "\n")))
     return cases
+
+
+def former() -> list[tuple[str, str]]:
+    """Label and text of prompts that ask how something was before it changed (``former``), and of others (``now``)."""
+    lines = [
+        line.partition("\t")
+        for path in sorted(FORMER.glob("*.tsv"))
+        for line in path.read_text("utf-8").splitlines()
+    ]
+    return [(label, text) for label, _, text in lines]
 
 
 def of_the_day(half: str) -> list[Case]:
@@ -270,6 +281,19 @@ async def _main(*, write: bool) -> None:
     # What the n-grams say of prompts that they were not learnt from: of their own they are too sure.
     by_model = network(with_model(learnt, vectors), purposes(both))
     stored |= _network_bytes(f"model_{embedder.model.sha256}", by_model)
+    labels, texts = zip(*former(), strict=True)
+    asked, about = await embedded(embedder, texts), np.array([label == "former" for label in labels])
+    if not write:
+        folds = np.array([hash_of(text) % FOLDS for text in texts])
+        parts = [
+            (folds == fold, former_form(asked[folds != fold], about[folds != fold])) for fold in range(FOLDS)
+        ]
+        logits = sum(inside * (asked @ form[:-1] + form[-1]) for inside, form in parts)
+        console.print(f"asks how something was, {FOLDS} folds, {about.sum()} of {len(about)}")
+        for bar in (-0.5, 0.0, 0.5, 1.0):
+            right, wrong = ((logits[about == one] >= bar).mean() for one in (True, False))
+            console.print(f"  from {bar}: {100 * right:.1f} % recognised, {100 * wrong:.1f} % of the others")
+    stored[f"former_{embedder.model.sha256}"] = former_form(asked, about)
     if not write:
         found = by_model.logits(with_model(in_day, await embedded(embedder, [text for *_, text in day])))
         report(console, "the day's seen half, by n-grams and the multilingual model", day, found)
@@ -277,6 +301,12 @@ async def _main(*, write: bool) -> None:
         np.savez_compressed(WEIGHTS, **stored)
         console.print(f"{WEIGHTS.stat().st_size:,} bytes written")
     await embedder.close()
+
+
+def former_form(vectors: Numbers, about: NDArray[np.bool_]) -> Numbers:
+    """Learn the linear form of a prompt's vector that says whether it asks how something was; the last number is the bias."""
+    learnt = LogisticRegression(C=_STRENGTH["former"], max_iter=3000).fit(vectors, about)
+    return np.append(learnt.coef_[0], learnt.intercept_).astype(np.float32)
 
 
 def _network_bytes(name: str, learnt: Network) -> dict[str, Any]:

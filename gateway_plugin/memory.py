@@ -684,6 +684,7 @@ class AsyncMemory:
             now=datetime.now().astimezone(),
             standing=block.lines,
             query=query,
+            former=found.former,
         )
         return "\n\n".join(text for text in (block.text, selected.text) if text)
 

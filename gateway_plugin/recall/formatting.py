@@ -46,6 +46,8 @@ class RecalledMemory:
         passage: the part of a long text that matched, word for word; "" for none.
         id: the memory's id, for ``memory_get`` and for notes about contradictions; "" for none.
         contradicts: the ids of memories that it contradicts.
+        over: whether another memory replaced it.
+        replaced: statements of it that other memories replaced, and that are not in its text.
     """
 
     text: str
@@ -56,6 +58,8 @@ class RecalledMemory:
     passage: str = ""
     id: str = ""
     contradicts: tuple[str, ...] = ()
+    over: bool = False
+    replaced: tuple[str, ...] = ()
 
 
 # At most 25 tokens, because they are in most prompts.
@@ -83,6 +87,7 @@ _FRAMES: Final = {
 CERTAIN: Final = 0.51
 """The relevance from which a memory probably helps; a block without such a memory begins with a line that says so."""
 _UNCERTAIN: Final = "Perhaps none of this helps:"
+_OVER: Final = "no longer so"
 
 _MAX_REFERENCE: Final = 120
 _CUT: Final = " \u2026 "
@@ -230,7 +235,8 @@ def _disputes(items: Sequence[RecalledMemory]) -> list[str]:
 
 
 def _line(item: RecalledMemory, style: Format, now: datetime, dispute: str, *, timed: bool) -> str:
-    text = escape(item.text)
+    said = [item.text, *(f'({_OVER}: "{one}")' for one in item.replaced)]
+    text = escape(" ".join(said))
     if style is Format.MEMORY_CORE_PLUS:
         percent = round(min(max(item.relevance, 0.0), 1.0) * 100)
         # The original shows the file of a snippet here: the path that its memory_get reads.
@@ -240,11 +246,12 @@ def _line(item: RecalledMemory, style: Format, now: datetime, dispute: str, *, t
         source = quoted or (f"memory/{item.id}.md" if item.id else "memory")
         return f"[{source}] {text} (score: {percent}%)"
     if style is not Format.MEMRELAY:
-        return text
+        return f"({_OVER}) {text}" if item.over else text
     notes = []
     if item.at is not None:
         local = item.at.astimezone(now.tzinfo)
         notes.append(f"{local:%Y-%m-%d %H:%M}" if timed else f"{local:%Y-%m-%d}")
+    notes += [_OVER] if item.over else []
     notes += [dispute] if dispute else []
     if label := escape(item.label):
         notes.append(label)
@@ -313,11 +320,12 @@ def select(
     standing: Sequence[StandingLine] = (),
     prompted: Collection[str] = (),
     query: str = "",
+    former: bool = False,
 ) -> Selected:
     """Filter and format hits; if the previous block has the same memories, return its exact bytes again.
 
     The memories of ``standing`` and ``prompted`` are in the prompt already. If the query names other people or places, their
-    memories may be shown.
+    memories may be shown. ``former`` says that it asks how something was before: what was replaced is shown as such.
     """
     # In a private chat, the user's own statements come before those of other people, however relevant these are.
     found = sorted(found, key=lambda hit: hearing.private and not hearing.is_own(hit))
@@ -339,11 +347,12 @@ def select(
             outcomes[hit.id] = "duplicate" if repeats else ""
             said.add(folded(hit.text))
     passed = [hit for hit in found if not outcomes[hit.id]][: settings.max_results]
-    text, places = format_memories([_item(hit, hearing) for hit in passed], settings, now)
+    items = [_item(hit, hearing, former=former) for hit in passed]
+    text, places = format_memories(items, settings, now)
     shown = [passed[place] for place in places]
     ids = frozenset(hit.id for hit in shown)
     # A long memory may be shown by a different passage than before, and then the block differs.
-    same = ids | {hit.passage for hit in shown if hit.passage}
+    same = ids | {hit.passage for hit in shown if hit.passage} | {_OVER for _ in range(former)}
     if shown and session.sticky[0] == same:
         text = session.sticky[1]
     session.sticky = (same, text)
@@ -376,7 +385,7 @@ def _objection(hit: RecallHit, settings: RecallSettings, hearing: Hearing, query
     return "suspect" if hit.suspect or verdict.suspect else ""
 
 
-def _item(hit: RecallHit, hearing: Hearing) -> RecalledMemory:
+def _item(hit: RecallHit, hearing: Hearing, *, former: bool) -> RecalledMemory:
     return RecalledMemory(
         text=hit.text,
         relevance=hit.relevance,
@@ -386,6 +395,8 @@ def _item(hit: RecallHit, hearing: Hearing) -> RecalledMemory:
         passage=hit.passage,
         id=hit.id,
         contradicts=hit.contradicts,
+        over=hit.state == "superseded",
+        replaced=tuple(one.text.strip(" ,;:") for one in hit.replaced if former and may_be_told(one.text)),
     )
 
 

@@ -451,6 +451,7 @@ class Recaller:
             now=now,
             standing=standing.lines,
             prompted=turn.prompted,
+            former=answer.former,
         )
         injection = self._injection(
             "ok" if selected.text else "empty", start, selected, answer, detail=trace.detail

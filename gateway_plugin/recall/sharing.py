@@ -400,6 +400,7 @@ async def recall_shared(
             "memories": tuple(merged),
             "considered": answer.considered + sum(one.considered for one in responses),
             "degraded": answer.degraded or bool(unavailable) or any(one.degraded for one in responses),
+            "former": answer.former or any(one.former for one in responses),
             "unavailable": tuple(unavailable),
         }
     )

@@ -1,6 +1,7 @@
 """Text classification by n-grams: hashed features of characters and words, and small classifiers on them.
 
-`read_prompt` classifies a prompt: its language, and whether it asks for something that only a memory knows. `read_message`
+`read_prompt` classifies a prompt: its language, whether it asks for something that only a memory knows, and whether it asks
+how something was before it changed. `read_message`
 classifies a message: whether it is worth storing, or why not. The classifiers were trained on labelled texts in fifteen
 languages. ``python -m bench.prompt_reader`` and ``bench.message_reader`` train them again from ``bench/sets`` and report
 their accuracy.
@@ -134,10 +135,12 @@ def heads_of(reader: str) -> dict[str, Classifier]:
     }
 
 
-# Two linear classifiers, and small networks that combine the logits of the second one with the prompt's vector.
+# Two linear classifiers, a linear form of a model's vector, and small networks that combine the logits of the purposes with the prompt's vector.
 PROMPT_READER = "prompt_reader.npz"
 PURPOSES = ("none", "plan", "ask")
 """The classes of prompts: they need no memory; do not ask for one, but it may matter ("plan"); ask for one."""
+# Chosen by folds: of a hundred prompts that ask for a former value 80 are recognised, of a hundred that sound like it six are.
+_FORMER_FROM = 0.5
 PROMPT_BUCKETS = 1 << 17
 LANGUAGE_BUCKETS = 1 << 14
 
@@ -225,6 +228,26 @@ def read_prompt(text: str) -> PromptForm:
     heads, grams = heads_of(PROMPT_READER), vector(text, PROMPT_BUCKETS)
     language = LANGUAGES[int(heads["language"].logits(grams).argmax())]
     return PromptForm(language, heads["purpose"].logits(grams))
+
+
+def asks_for_former(query: NDArray[np.float32], model: str) -> bool:
+    """Return whether a prompt asks how something was before it changed, such as "where did I live before?".
+
+    N-grams do not tell that from "what should I pack before the flight?", so it is never so for a model without a linear form.
+
+    Args:
+        query: the vector of the prompt, of shape (dimension,).
+        model: the SHA-256 of the model of that vector.
+    """
+    learnt = _former_by_model().get(model)
+    return learnt is not None and float(query @ learnt[:-1] + learnt[-1]) >= _FORMER_FROM
+
+
+@cache
+def _former_by_model() -> dict[str, NDArray[np.float32]]:
+    """Load the weights of linear forms and their biases, by the SHA-256 of the embedding model's weights."""
+    with np.load(BytesIO(_stored(PROMPT_READER)), allow_pickle=False) as stored:
+        return {name.split("_")[1]: stored[name] for name in stored.files if name.startswith("former_")}
 
 
 # Two linear classifiers, one for messages of users and one for messages of assistants.

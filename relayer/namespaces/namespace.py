@@ -520,6 +520,12 @@ class OpenNamespace:
         newer = sorted((each for each in related if said[each] > said[number]), key=said.__getitem__)
         return newer[: -_MOST_BESIDE - 1 : -1]
 
+    def replaced_by(self, number: int) -> list[int]:
+        """Return the keys of the memories that a memory replaced, wholly or in part."""
+        table = self.view.table
+        older = table.numbers.get(self.state_of_hit(number).supersedes)
+        return [*([] if older is None else [older]), *table.replaced_by(number)]
+
     def _held_at(self, number: int, at: int) -> bool:
         """Return whether a memory was valid at a time in ms; its start is inclusive, its end exclusive."""
         memory = self._memory(self.view.records.get(number))

@@ -515,6 +515,10 @@ class RecordTable:
         ]
         return [(self._ids[number], subject(self._unmentioned[number])) for number in live[-MOST_WISHES:]]
 
+    def replaced_by(self, number: int) -> list[int]:
+        """Return the numbers of the records of which a record replaced a statement."""
+        return [older for older, spans in self._replaced.items() if any(by == number for by, *_ in spans)]
+
     def replaced(self, record: bytes) -> list[tuple[bytes, int, int]]:
         """Return the replaced statements of a record: the id of the record that replaced each, its start and its end."""
         spans = self._replaced.get(self.numbers.get(record, -1), ())

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from relayer.access.accounts import Access
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull
-from relayer.lib.n_grams import PromptForm, read_prompt
+from relayer.lib.n_grams import PromptForm, asks_for_former, read_prompt
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -270,6 +270,7 @@ class _Answer(msgspec.Struct, frozen=True):
     gone: tuple[str, ...] = ()
     left_out: int = 0
     unmentioned: tuple[_KeptOut, ...] = ()
+    former: bool = False
 
 
 def _counted(ctx: Context, answer: _Answer) -> bytes:
@@ -424,6 +425,12 @@ class _Search:
         return () if self.question is None else named_times(self.question.text, self.now)
 
     @property
+    def former(self) -> bool:
+        """Whether the prompt asks how something was before it changed, which memories that were replaced tell."""
+        vectors = self.vectors if self.request.prompt else None
+        return vectors is not None and asks_for_former(vectors.query, self.opened.model.sha256)
+
+    @property
     def count(self) -> int:
         return wanted(self.request, self.times) * (2 if self.opened.repeats_texts else 1)
 
@@ -472,7 +479,9 @@ async def _read_together(cross: CrossEncoder, search: _Search, prompt: str, dead
     pieces: list[tuple[int, str]] = []
     for hit in unread:
         if opened.is_live(opened.id_of_hit(hit.key)):
-            pieces += ((hit.key, piece) for piece in _pieces(opened.hit(hit.key), hit))
+            memory = opened.hit(hit.key)
+            text = memory.record.text if search.former else memory.text
+            pieces += ((hit.key, piece) for piece in _pieces(memory, hit, text))
     pieces = pieces[:_MOST_PIECES]
     if not pieces:
         return replace(search, found=found)
@@ -488,9 +497,8 @@ async def _read_together(cross: CrossEncoder, search: _Search, prompt: str, dead
     return search if model == opened.model else replace(search, vectors=None, topic=None)
 
 
-def _pieces(memory: OpenedMemory, hit: Hit) -> Iterator[str]:
-    """Yield the parts of a memory that are read together with a prompt, of a long text those of its best passage."""
-    text = memory.text
+def _pieces(memory: OpenedMemory, hit: Hit, text: str) -> Iterator[str]:
+    """Yield the parts of a memory's text that are read together with a prompt, of a long text those of its best passage."""
     if hit.passage is not None and not memory.replaced:
         text = passage_at(memory.record.text, hit.passage)
     if len(text.encode()) <= _PIECE_BYTES:
@@ -503,7 +511,7 @@ def _answered(search: _Search) -> _Answer:
     opened, request, question, now = search.opened, search.request, search.question, search.now
     allowed, times = search.allowed(), search.times
     found = search.found or search.among(allowed)
-    statuses = {*request.include, *(("superseded",) if request.as_of is not None else ())}
+    statuses = {*request.include, *(("superseded",) if request.as_of is not None or search.former else ())}
     if statuses:
         past = opened.past_numbers(statuses, allowed)
         more = search.among(past, past=True)
@@ -531,7 +539,8 @@ def _answered(search: _Search) -> _Answer:
         again = search.among(opened.all_but(allowed, kept_out)).hits
         found = replace(found, hits=tuple(hit for hit in again if opened.is_live(opened.id_of_hit(hit.key))))
     hits, penalties = ordered(opened, _distinct(opened, found.hits), shows, request, now, times=times)
-    hits = unspoken.told(_newest_first(opened, hits, allowed))
+    hits = _newest_first(opened, hits, allowed)
+    hits = unspoken.told(_with_former(opened, hits, allowed) if search.former else hits)
     named = _named(search, hits)
     hits = [*hits[: request.limit], *unspoken.told(named)]
     explained = penalties if request.explain else None
@@ -553,6 +562,7 @@ def _answered(search: _Search) -> _Answer:
         left_out=len(memories) - len(kept),
         gone=gone,
         unmentioned=tuple(kept_out.values())[: request.limit],
+        former=search.former,
     )
 
 
@@ -649,6 +659,22 @@ def _newest_first(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container
                 unfound = Hit(key, hit.relevance, None, None, 0.0, spoken=False, evidence=hit.evidence)
                 placed[key] = found.get(key, unfound)._replace(relevance=hit.relevance)
         placed.setdefault(hit.key, hit)
+    return list(placed.values())
+
+
+def _with_former(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container[int] | None) -> list[Hit]:
+    """Return the hits, each followed by the memories that it replaced; ``allowed`` are the keys that may be, None for all.
+
+    What was said of a change is often nearer to a question about the former value than that value, which the search then misses.
+    """
+    found = {hit.key: hit for hit in hits}
+    placed: dict[int, Hit] = {}
+    for hit in hits:
+        placed.setdefault(hit.key, hit)
+        for key in opened.replaced_by(hit.key):
+            if key not in placed and (allowed is None or key in allowed):
+                unfound = Hit(key, hit.relevance, None, None, 0.0, spoken=False, evidence=hit.evidence)
+                placed[key] = found.get(key, unfound)
     return list(placed.values())
 
 

@@ -488,7 +488,8 @@ class RecallResponse(Answer):
 
     ``gone`` are those of the request's ``standing`` that were erased, never were, or that a wish keeps out of prompts.
     ``unmentioned`` has hits that such a wish keeps out, if the request is for a prompt that does not name what the wish is about.
-    ``left_out`` counts the hits that had no room within ``max_tokens``, or in one answer.
+    ``left_out`` counts the hits that had no room within ``max_tokens``, or in one answer. ``former`` says that the prompt asks how
+    something was before it changed: memories that were replaced are among the hits.
     """
 
     memories: tuple[RecallHit, ...]
@@ -499,6 +500,7 @@ class RecallResponse(Answer):
     gone: tuple[MemoryId, ...] = ()
     left_out: int = 0
     unmentioned: tuple[Unmentioned, ...] = ()
+    former: bool = False
 
 
 MAX_DELETED = 1000

@@ -40,11 +40,13 @@ LOOKED_AT = 5
 """The number of live memories nearest in meaning that a memory is compared with."""
 SAME_FROM = 0.9
 """The likelihood from which a newer statement says the same as an older one."""
-REPLACES_FROM = 0.98
+REPLACES_FROM = 0.93
 """The likelihood from which a newer statement replaces an older one, or a clause of it."""
 FOLLOWS_FROM = 0.8
 """The likelihood from which a newer statement is shown before an older one."""
 
+# The likelihood from which a clause next to the likeliest one is over, too: what is over in a memory makes all of it likelier.
+_SURELY_FROM = 0.98
 # The likelihood that remains if the reader's word is not enough to replace a statement: the newer one is shown first.
 _UNCERTAIN = 0.9
 # Words that join two statements without a comma, by language.
@@ -253,13 +255,13 @@ def clauses_of(memory: OpenedMemory) -> list[tuple[int, int]]:
 
 
 def _over(spans: Sequence[tuple[int, int]], relation: Relation) -> tuple[int, int] | None:
-    """Return the span of the likeliest clause and of those around it that are over as well; None for all of them."""
+    """Return the span of the likeliest clause, and of those around it that are surely over as well; None for all of them."""
     if len(spans) <= 1:
         return None
     first = last = relation.clauses.index(relation.likeliest)
-    while first > 0 and relation.clauses[first - 1] >= REPLACES_FROM:
+    while first > 0 and relation.clauses[first - 1] >= _SURELY_FROM:
         first -= 1
-    while last + 1 < len(spans) and relation.clauses[last + 1] >= REPLACES_FROM:
+    while last + 1 < len(spans) and relation.clauses[last + 1] >= _SURELY_FROM:
         last += 1
     return None if last - first + 1 == len(spans) else (spans[first][0], spans[last][1])
 

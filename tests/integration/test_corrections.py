@@ -95,6 +95,25 @@ def test_what_was_replaced_is_one_question_away(site):
     assert "Okafor" in str(found)
 
 
+FORMER = [
+    ((DENTIST, NEW_DENTIST), "who was my dentist before?", "no longer so) My dentist is Dr. Okafor"),
+    (("Ich wohne in Bamberg", "ich bin nach Fürth umgezogen"), "wo hab ich vorher gewohnt", "no longer so) Ich wohne in Bamberg"),
+    (
+        ("The pottery workshop is in room 214, bring your own apron", MOVED),
+        "which room was the pottery workshop in at first?",
+        '(no longer so: "The pottery workshop is in room 214")',
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("told_of", "question", "line"), FORMER)
+def test_a_question_for_the_former_value_is_told_it_as_such(site, told_of, question, line):
+    plugin = told(site, *told_of)
+    found = recall(plugin, question, session_key="agent:main:later").text
+    assert line in found
+    assert told_of[1].split()[-1] in found
+
+
 @pytest.mark.tier("all")
 def test_in_a_chat_the_owner_alone_is_told_what_was_replaced_lately(site, shared_relayer, secret, tmp_path):
     told(site, DENTIST, NEW_DENTIST)

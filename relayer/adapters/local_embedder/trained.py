@@ -33,7 +33,7 @@ SHA256: Final[dict[Name, str]] = {
     "cross_encoder": "45ac2bfd556980179d4d293a294854384b439e4ee0246468a0bcbf32baa9cbd9",
     "message_layers": "ef6742de8c7e5c474158482696bee692bb962f1ec11b5fc1bad5f144f314e9ef",
     "prompt_layers": "250acf3f2dbd81618bf150ae26d2cc19459471b8e45f692309be97d4d0612360",
-    "relation_reader": "1fd27a6cc970e505f3fd8ab230e51c1ff53e485ed6076897640bd35453b81c4d",
+    "relation_reader": "5dd4f7b7a35b6323d1e138654248e438ae4808d8ca1009d6f76aa26044dfd049",
 }
 READ_TOKENS: Final = 96
 """The most tokens that are read of a message, of a prompt that is read together with a memory, and of that memory."""
