@@ -426,7 +426,7 @@ class _Search:
 
     @property
     def former(self) -> bool:
-        """Whether the prompt asks how something was before it changed, which memories that were replaced tell."""
+        """Return whether the prompt asks how something was before it changed, which memories that were replaced tell."""
         vectors = self.vectors if self.request.prompt else None
         return vectors is not None and asks_for_former(vectors.query, self.opened.model.sha256)
 

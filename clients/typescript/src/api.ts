@@ -571,6 +571,7 @@ export interface RecallResponse {
   "gone"?: (string)[];
   "left_out"?: number;
   "unmentioned"?: (Unmentioned)[];
+  "former"?: boolean;
 }
 
 export interface RememberRequest {
