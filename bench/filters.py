@@ -27,9 +27,9 @@ from relayer.namespaces.labels import LabelColumns, Labels
 from relayer.namespaces.records import RecordTable
 from relayer.search.baseline import PRIORS, Calibration
 from relayer.search.index import MemoryIndex
-from relayer.search.key_mask import KeyMask
+from relayer.search.rows import KeyMask
 from relayer.wire.fields import Audience, Trust
-from relayer.wire.memories import RecallRequest
+from relayer.wire.schemas import RecallRequest
 
 __all__ = ["filtered_recall"]
 

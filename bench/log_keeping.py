@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from bench.log_house import Replica
 from bench.report import Lab, Section
-from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
-from relayer.maintenance.indexes import IndexMaintenance
+from relayer.maintenance.logs import IndexMaintenance, LogMaintenance, LogMaintenanceLimits
 from relayer.ports import CreateOutcome, ObjectStore, SwapOutcome
 from relayer.testing.local_relayer import RecordingStore
 

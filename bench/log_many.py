@@ -30,8 +30,7 @@ from bench.stats import percentile
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock
 from relayer.log.compactor import CompactionLimits
-from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
-from relayer.maintenance.indexes import IndexMaintenance
+from relayer.maintenance.logs import IndexMaintenance, LogMaintenance, LogMaintenanceLimits
 from relayer.namespaces.cache import CacheLimits
 from relayer.process import spare_the_collector
 from relayer.use_cases.recall import recall

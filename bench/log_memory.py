@@ -15,7 +15,7 @@ from bench.log_house import Replica, WithoutIndexes
 from bench.report import Lab, Section
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock
-from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
+from relayer.maintenance.logs import IndexLimits, IndexMaintenance
 
 __all__ = ["fill", "measured", "resident", "resident_bytes"]
 

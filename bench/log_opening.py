@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from bench.log_house import Replica, WithoutIndexes
 from bench.report import Lab, Section
 from bench.stats import ratio, spread
-from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
+from relayer.maintenance.logs import IndexLimits, IndexMaintenance
 from relayer.ports import Found, ObjectStore
 
 __all__ = ["cold_openings"]

@@ -9,7 +9,7 @@ from bench.log_house import STORE_KEY, Replica, WithoutIndexes
 from bench.material import unit_vectors
 from bench.report import Lab, Section
 from relayer.access.accounts import Accounts
-from relayer.access.store_key import create_store_key
+from relayer.access.store_keys import create_store_key
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.local_key import LocalKey
 from relayer.adapters.system import SystemClock

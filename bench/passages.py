@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.adapters.local_embedder.e5 import E5
-from relayer.wire.passages import cut
+from relayer.wire.fields import cut
 
 FACT = "Grandmother's violin lies in the attic, in the trunk behind the green suitcase."
 RELATED = (

@@ -43,7 +43,6 @@ from relayer.ports import QueryVectors
 from relayer.search import index as index_module
 from relayer.search.baseline import PRIORS, UNRELATED_PROMPTS, Calibration, shipped_priors
 from relayer.search.index import MemoryIndex, QueryWords
-from relayer.search.key_mask import KeyMask
 from relayer.search.relevance import (
     MOST_READ,
     CandidateScores,
@@ -54,6 +53,7 @@ from relayer.search.relevance import (
     features,
     gate_features,
 )
+from relayer.search.rows import KeyMask
 
 MODEL = "3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4"
 WEIGHTS = Path(__file__).parents[1] / "relayer" / "search" / "data" / "relevance.npz"

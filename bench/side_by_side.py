@@ -32,8 +32,15 @@ from relayer.search.index import MemoryIndex
 from relayer.search.passages import MOST_VECTORS, is_long, passages
 from relayer.search.ranking import ABOUT, ONESELF, in_order, without_name
 from relayer.search.rows import search_row
-from relayer.search.terms import context_text, indexed_text, terms, variety
-from relayer.search.times import TIME_WEIGHT, named_times, nearness
+from relayer.search.terms import (
+    TIME_WEIGHT,
+    context_text,
+    indexed_text,
+    named_times,
+    nearness,
+    terms,
+    variety,
+)
 from relayer.use_cases.recall import wanted
 from relayer.wire import schemas
 

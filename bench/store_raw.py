@@ -16,8 +16,7 @@ from importlib.util import find_spec
 
 from bench.stats import percentile
 from relayer.adapters.s3_store import Timeouts
-from relayer.adapters.s3_store.client import Client
-from relayer.adapters.s3_store.failures import NoSuccess
+from relayer.adapters.s3_store.client import Client, NoSuccess
 
 __all__ = ["BOTO3", "OBSTORE", "RawClient", "RawSample", "raw_clients"]
 

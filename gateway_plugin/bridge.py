@@ -41,7 +41,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from relayer.wire import codec as base64url
-from relayer.wire.errors import Malformed
+from relayer.wire.codec import Malformed
 
 PROTOCOL_VERSION: Final = 1
 MAX_LINE: Final = 8 * 1024 * 1024

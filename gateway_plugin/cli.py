@@ -48,9 +48,15 @@ from gateway_plugin.outbox.queue import OutboxUnavailable
 from gateway_plugin.sessions import Toggles
 from gateway_plugin.setup import settings_from
 from relayer.wire.command_line import FAILED, USAGE, application, fail, span
-from relayer.wire.memories import AskRequest
 from relayer.wire.redaction import redact
-from relayer.wire.schemas import ListRequest, ListResponse, MemoryItem, RecallRequest, RememberRequest
+from relayer.wire.schemas import (
+    AskRequest,
+    ListRequest,
+    ListResponse,
+    MemoryItem,
+    RecallRequest,
+    RememberRequest,
+)
 
 app = application(
     "memrelay-gateway",

@@ -44,7 +44,7 @@ from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.errors import GatewayError, RelayerUnreachable
 from gateway_plugin.keys.gateway_secret import load_keys
 from gateway_plugin.keys.identity import Identity, identify, parse_session_key
-from relayer.wire import memories, questions, schemas, service
+from relayer.wire import questions, schemas, service
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.signing import RevocationsRequest, RevocationsResponse, RevocationsView
 
@@ -112,19 +112,19 @@ class RelayerClient(RelayerCaller):
         return await self._run(call, schemas.RecallResponse, deadline)
 
     async def active_recall(
-        self, identity: Identity, request: memories.ActiveRecallRequest, *, deadline: float = _ACTIVE_DEADLINE
-    ) -> memories.ActiveRecallResponse:
+        self, identity: Identity, request: schemas.ActiveRecallRequest, *, deadline: float = _ACTIVE_DEADLINE
+    ) -> schemas.ActiveRecallResponse:
         """Have a model summarise the memories that are relevant to a turn. Cancelling the call also stops the model."""
         target, body = "/v1/active-recall", body_of(request)
         call = ApiCall("active recall", "POST", target, identity, body, attempts=1, margin=_MARGIN)
-        return await self._run(call, memories.ActiveRecallResponse, deadline)
+        return await self._run(call, schemas.ActiveRecallResponse, deadline)
 
     async def ask(
-        self, identity: Identity, request: memories.AskRequest, *, deadline: float = DEFAULT_DEADLINE
-    ) -> memories.AskResponse:
+        self, identity: Identity, request: schemas.AskRequest, *, deadline: float = DEFAULT_DEADLINE
+    ) -> schemas.AskResponse:
         """Have a question answered from memories only. The response names the memories that the answer is based on."""
         call = ApiCall("ask", "POST", "/v1/ask", identity, body_of(request), attempts=1, margin=_MARGIN)
-        return await self._run(call, memories.AskResponse, deadline)
+        return await self._run(call, schemas.AskResponse, deadline)
 
     async def context(
         self,
@@ -136,13 +136,13 @@ class RelayerClient(RelayerCaller):
         audiences: Sequence[str] = (),
         trusts: Sequence[str] = (),
         deadline: float = _RECALL_DEADLINE,
-    ) -> memories.ContextResponse:
+    ) -> schemas.ContextResponse:
         """Fetch the newest memories of the newest days."""
         bounds = [("days", days), ("items", items), ("offset_minutes", offset_minutes)]
         query = [*bounds, *_filters(audiences=audiences, trusts=trusts)]
         target = f"/v1/context?{urlencode(query, safe=',')}"
         call = ApiCall("context", "GET", target, identity, attempts=_RECALL_ATTEMPTS)
-        return await self._run(call, memories.ContextResponse, deadline)
+        return await self._run(call, schemas.ContextResponse, deadline)
 
     async def profile(
         self,
@@ -274,11 +274,11 @@ class RelayerClient(RelayerCaller):
         limit: int = 100,
         wait_ms: int = 0,
         deadline: float = DEFAULT_DEADLINE,
-    ) -> memories.ChangesResponse:
+    ) -> schemas.ChangesResponse:
         """Fetch the changes of memories after a cursor, waiting up to ``wait_ms`` for the first one."""
         query = urlencode([("after", after), ("limit", limit), ("wait_ms", wait_ms)], errors="replace")
         call = ApiCall("changes", "GET", f"/v1/changes?{query}", identity)
-        return await self._run(call, memories.ChangesResponse, deadline)
+        return await self._run(call, schemas.ChangesResponse, deadline)
 
     async def export(
         self, identity: Identity, request: service.ExportRequest, *, deadline: float = _EXPORT_DEADLINE
@@ -318,29 +318,29 @@ class RelayerClient(RelayerCaller):
         self,
         identity: Identity,
         memory_id: str,
-        request: memories.SupersedeRequest,
+        request: schemas.SupersedeRequest,
         *,
         deadline: float = DEFAULT_DEADLINE,
-    ) -> memories.SupersedeResponse:
+    ) -> schemas.SupersedeResponse:
         """Store a new version of a memory. Fields that the request does not set keep their values."""
         request = _keyed(request, secrets.token_hex(16))
         target = f"/v1/memories/{segment(memory_id)}/supersede"
         call = ApiCall("supersede", "POST", target, identity, body_of(request), writes=True)
-        return await self._run(call, memories.SupersedeResponse, deadline)
+        return await self._run(call, schemas.SupersedeResponse, deadline)
 
     async def restore(
         self, identity: Identity, memory_id: str, *, deadline: float = DEFAULT_DEADLINE
-    ) -> memories.RestoreResponse:
+    ) -> schemas.RestoreResponse:
         """Restore a forgotten memory or an old version. The call is idempotent."""
         call = ApiCall("restore", "POST", f"/v1/memories/{segment(memory_id)}/restore", identity, writes=True)
-        return await self._run(call, memories.RestoreResponse, deadline)
+        return await self._run(call, schemas.RestoreResponse, deadline)
 
     async def delete(
-        self, identity: Identity, request: memories.DeleteRequest, *, deadline: float = DEFAULT_DEADLINE
-    ) -> memories.DeleteResponse:
+        self, identity: Identity, request: schemas.DeleteRequest, *, deadline: float = DEFAULT_DEADLINE
+    ) -> schemas.DeleteResponse:
         """Forget the memories that pass a filter, at most 1,000; ``remaining`` is the number left for the next call."""
         call = ApiCall("delete", "POST", "/v1/memories/delete", identity, body_of(request), writes=True)
-        return await self._run(call, memories.DeleteResponse, deadline)
+        return await self._run(call, schemas.DeleteResponse, deadline)
 
     async def proposals(
         self, identity: Identity, request: service.ConsolidationRequest, *, deadline: float = DEFAULT_DEADLINE
@@ -363,11 +363,11 @@ class RelayerClient(RelayerCaller):
         limit: int = 100,
         cursor: str | None = None,
         deadline: float = DEFAULT_DEADLINE,
-    ) -> schemas.NamespacesResponse:
+    ) -> service.NamespacesResponse:
         """List the namespaces that the identity's certificate covers."""
         target = paged("/v1/namespaces", limit, cursor, [])
         call = ApiCall("namespaces", "GET", target, identity, keyed=False)
-        return await self._run(call, schemas.NamespacesResponse, deadline)
+        return await self._run(call, service.NamespacesResponse, deadline)
 
     async def job(
         self, identity: Identity, job_id: str, *, wait_ms: int = 0, deadline: float = DEFAULT_DEADLINE
@@ -386,32 +386,32 @@ class RelayerClient(RelayerCaller):
 
     async def erase_namespace(
         self, identity: Identity, *, confirm: str | None = None, deadline: float = DEFAULT_DEADLINE
-    ) -> memories.EraseNamespaceResponse:
+    ) -> schemas.EraseNamespaceResponse:
         """Count the content of a namespace, or delete it permanently if ``confirm`` is given.
 
         The value for ``confirm`` is in the response to the call without it.
         """
-        request = memories.EraseNamespaceRequest(dry_run=confirm is None, confirm=confirm)
+        request = schemas.EraseNamespaceRequest(dry_run=confirm is None, confirm=confirm)
         call = ApiCall("erase", "POST", "/v1/namespaces/erase", identity, body_of(request), writes=True)
-        return await self._run(call, memories.EraseNamespaceResponse, deadline)
+        return await self._run(call, schemas.EraseNamespaceResponse, deadline)
 
     async def rotate_keys(
         self, identity: Identity, generation: int, *, deadline: float = ROTATION_DEADLINE
-    ) -> memories.RotateKeysResponse:
+    ) -> schemas.RotateKeysResponse:
         """Have a namespace sealed again under the secret of a later generation. The identity must be a person's.
 
         Calling it again with the same generation continues, or returns that it is done.
         """
-        request = memories.RotateKeysRequest(memory_key=await self._sealed_for(identity, generation))
+        request = schemas.RotateKeysRequest(memory_key=await self._sealed_for(identity, generation))
         call = ApiCall("rotate", "POST", "/v1/namespaces/rotate", identity, body_of(request), writes=True)
-        return await self._run(call, memories.RotateKeysResponse, deadline)
+        return await self._run(call, schemas.RotateKeysResponse, deadline)
 
     async def erasure(
         self, identity: Identity, erasure_id: str, *, deadline: float = DEFAULT_DEADLINE
-    ) -> memories.ErasureView:
+    ) -> schemas.ErasureView:
         """Fetch the progress of an erasure."""
         call = ApiCall("erasure", "GET", f"/v1/erasures/{segment(erasure_id)}", identity, keyed=False)
-        return await self._run(call, memories.ErasureView, deadline)
+        return await self._run(call, schemas.ErasureView, deadline)
 
     async def revocations(self, identity: Identity, *, deadline: float = DEFAULT_DEADLINE) -> RevocationsView:
         """Fetch the account's list of revocations. The identity must be a person's, see `RootHolder.person`."""
@@ -425,9 +425,9 @@ class RelayerClient(RelayerCaller):
         call = ApiCall("revoke", "PUT", "/v1/account/revocations", identity, body_of(request), keyed=False)
         return await self._run(call, RevocationsResponse, deadline)
 
-    async def version(self, *, deadline: float = DEFAULT_DEADLINE) -> schemas.VersionResponse:
+    async def version(self, *, deadline: float = DEFAULT_DEADLINE) -> service.VersionResponse:
         """Fetch the version of the relayer. The call needs no identity and sends no key."""
-        return await self._run(ApiCall("version", "GET", "/version"), schemas.VersionResponse, deadline)
+        return await self._run(ApiCall("version", "GET", "/version"), service.VersionResponse, deadline)
 
     async def fleet(self, *, deadline: float = DEFAULT_DEADLINE) -> FleetList:
         """Fetch the fleet keys and check the relayer's identity."""

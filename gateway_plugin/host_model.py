@@ -20,9 +20,9 @@ from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.keys.identity import Identity, NamespaceRef
 from gateway_plugin.settings.model import HostModelSettings, PluginSettings
 from gateway_plugin.turn.status import HostModelStatus, NotifyOnce
+from relayer.wire.calls import Breaker, doubled
 from relayer.wire.fields import clip
 from relayer.wire.questions import MAX_ANSWER_CHARS, GivenAnswer, ModelQuestion, ModelWorkRequest
-from relayer.wire.retries import Breaker, doubled
 
 _HOUR: Final = 3600.0
 _FAILURES: Final = 3

@@ -62,8 +62,8 @@ from gateway_plugin.setup import connect, holder_for, open_outbox, settings_from
 from gateway_plugin.turn.gates import Hearing
 from gateway_plugin.turn.query import MAX_QUERY_CHARS, clean_query, clip_middle, parse_messages, readable
 from gateway_plugin.turn.status import notify
-from relayer.wire import memories, names, schemas, service
-from relayer.wire.fields import is_visible
+from relayer.wire import names, schemas, service
+from relayer.wire.fields import SourceInfo, is_visible
 
 __all__ = [
     "Added",
@@ -598,7 +598,7 @@ class AsyncMemory:
         session: str | None,
         occurred_at: datetime | None,
     ) -> schemas.MemoryItem:
-        source = _checked(schemas.SourceInfo, {}, session=self._session if session is None else session)
+        source = _checked(SourceInfo, {}, session=self._session if session is None else session)
         return _checked(
             schemas.MemoryItem,
             {"text": place},
@@ -733,7 +733,7 @@ class AsyncMemory:
         changes = {name: value for name, value in given.items() if value is not None}
         if not changes:
             raise InvalidInput("text", "give at least one of text, tags and metadata")
-        request = _checked(memories.SupersedeRequest, {}, **changes)
+        request = _checked(schemas.SupersedeRequest, {}, **changes)
         client, whose = await self._client(), self._whose(user)
         answer = await client.supersede(whose, _text("memory_id", memory_id), request, deadline=self._timeout)
         return await self.get(answer.id, user=user)
@@ -755,7 +755,7 @@ class AsyncMemory:
             InvalidInput: the filter is invalid.
         """
         client, whose, count = await self._client(), self._whose(user), 0
-        request = _checked(memories.DeleteRequest, {}, everything=where is None, where=where)
+        request = _checked(schemas.DeleteRequest, {}, everything=where is None, where=where)
         while True:
             answer = await client.delete(whose, request, deadline=self._timeout)
             count += answer.forgotten
@@ -847,7 +847,7 @@ class AsyncMemory:
             InvalidInput: the question is empty.
             RelayerRefused: with code ``no_model``: the relayer has no language model.
         """
-        request = _checked(memories.AskRequest, {}, question=_text("question", question))
+        request = _checked(schemas.AskRequest, {}, question=_text("question", question))
         answer = await (await self._client()).ask(self._whose(user), request, deadline=self._timeout)
         return AskAnswer(answer.status, answer.answer, tuple(map(_hit, answer.citations)))
 
@@ -1128,7 +1128,7 @@ def _hit(memory: schemas.RecallHit) -> SearchHit:
     return SearchHit(**_fields(memory), score=memory.relevance, passage=memory.passage)
 
 
-def _report(view: memories.ErasureView | None, waiting: int) -> ErasureReport:
+def _report(view: schemas.ErasureView | None, waiting: int) -> ErasureReport:
     if view is None:
         raise RelayerRefused(
             "no_report", "the relayer gave no report: it is older than this client", status=200

@@ -14,9 +14,8 @@ from functools import cache, partial
 from typing import Any
 
 from relayer.access.accounts import Access, AccountCaps, Accounts
-from relayer.access.fleet import FleetKeys
 from relayer.access.quotas import Quotas
-from relayer.access.store_key import open_store_key
+from relayer.access.store_keys import FleetKeys, open_store_key
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull, StoreError
 from relayer.extraction.llm.extractor import DROPPED
@@ -29,15 +28,19 @@ from relayer.http.metrics import MeteredEmbedder, MeteredStore, Metrics, Metrics
 from relayer.http.openapi import document
 from relayer.http.routes import Services, table
 from relayer.http.server import NativeFront, PageOrigins, RequestHandler
-from relayer.jobs.worker import working
+from relayer.jobs import working
 from relayer.lib.n_grams import read_message, read_prompt
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
 from relayer.lib.work import FairCrossEncoder, FairEmbedder, FairExecutor
 from relayer.log.compactor import CompactionLimits
 from relayer.log.objects import LogPorts
-from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
-from relayer.maintenance.idle_walk import IdleCollection, IdleLimits
-from relayer.maintenance.indexes import IndexMaintenance
+from relayer.maintenance.logs import (
+    IdleCollection,
+    IdleLimits,
+    IndexMaintenance,
+    LogMaintenance,
+    LogMaintenanceLimits,
+)
 from relayer.maintenance.open_namespaces import embedding_maintenance, forgetting_inactive
 from relayer.models import Models, fact_work, reader
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
@@ -51,13 +54,13 @@ from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibratio
 from relayer.search.ranking import worth_reader
 from relayer.settings.config import RelayerSettings, accepted_authorities, read_quotas
 from relayer.settings.keys import RelayerKey, find_metrics_token
-from relayer.stores import check_promises, key_provider, layout_of, opened_store, ports_over
+from relayer.stores import check_promises, key_provider, opened_store, ports_over
 from relayer.telemetry import describe, log
-from relayer.use_cases.changes import ChangeStreams
+from relayer.use_cases.memories import ChangeStreams
 from relayer.wire.connections import ConnectionLimits, Connections
 from relayer.wire.extensions import FRONTS, load_extensions
 from relayer.wire.fields import Role
-from relayer.wire.schemas import VersionResponse
+from relayer.wire.service import VersionResponse
 
 STOP_SECONDS = 10.0
 API_VERSION = "1"
@@ -109,7 +112,7 @@ async def build(
         metrics = Metrics()
         metered = MeteredStore(store, metrics.observe_store)
         provider = key_provider(relayer_key, randomness)
-        store_key = await open_store_key(metered, layout_of(settings), clock, randomness, provider)
+        store_key = await open_store_key(metered, clock, randomness, provider)
         ports = ports_over(metered, settings, store_key, clock, randomness)
         if settings.store is not None:
             await check_promises(settings, ports)

@@ -1,6 +1,6 @@
 """Key derivation: the relayer's subkeys, the keys of a namespace, and the key pair of each day.
 
-`RelayerKeys` are derived from the 32-byte store key, see `relayer.access.store_key`. The metadata key seals what the log itself must read; the names key
+`RelayerKeys` are derived from the 32-byte store key, see `relayer.access.store_keys`. The metadata key seals what the log itself must read; the names key
 hides names in object keys; the identity key signs the relayer's statements about itself; ``tokens`` (64 bytes) seals ids
 for clients that know of no namespace; the custody key replaces a gateway's secret where a namespace has custody ``relayer``.
 
@@ -25,8 +25,8 @@ from nacl.signing import SigningKey
 
 from relayer.domain.namespace import Keyring
 from relayer.errors import CorruptNamespace, WrongNamespaceKey, WrongRelayerKey
-from relayer.wire.codec import Field, lp
-from relayer.wire.errors import UnsealError
+from relayer.wire.codec import Field, UnsealError, lp
+from relayer.wire.fields import DAY_MS
 from relayer.wire.sealed_keys import FleetKey
 from relayer.wire.sealing import ObjectType, SealingKey, context, derive, seal, unseal
 
@@ -216,7 +216,7 @@ class NamespaceKeys:
         return seal(self.payload, ObjectType.RECORD, place, plaintext, salt=salt)
 
     def unseal_record(self, record: bytes, sealed: bytes) -> bytes:
-        """Unseal a record; raises `relayer.wire.errors.UnsealError`."""
+        """Unseal a record; raises `relayer.wire.codec.UnsealError`."""
         place = context(ObjectType.RECORD, self.account, self.incarnation, record)
         return unseal(self.payload, ObjectType.RECORD, place, sealed)
 
@@ -226,7 +226,7 @@ class NamespaceKeys:
         return seal(self.vector, ObjectType.VECTOR, place, plaintext, salt=salt)
 
     def unseal_vector(self, record: bytes, which: str, sealed: bytes) -> bytes:
-        """Unseal a vector; raises `relayer.wire.errors.UnsealError`."""
+        """Unseal a vector; raises `relayer.wire.codec.UnsealError`."""
         place = context(ObjectType.VECTOR, self.account, self.incarnation, lp(record, which))
         return unseal(self.vector, ObjectType.VECTOR, place, sealed)
 
@@ -236,12 +236,11 @@ class NamespaceKeys:
         return seal(self.index, ObjectType.INDEX, place, plaintext, salt=salt)
 
     def unseal_index(self, block: bytes, sealed: bytes | memoryview) -> bytes:
-        """Unseal a block of an index; raises `relayer.wire.errors.UnsealError`."""
+        """Unseal a block of an index; raises `relayer.wire.codec.UnsealError`."""
         place = context(ObjectType.INDEX, self.account, self.incarnation, block)
         return unseal(self.index, ObjectType.INDEX, place, sealed)
 
 
-DAY_MS = 24 * 3600 * 1000
 KEPT_DAYS = 2
 
 

@@ -1,35 +1,7 @@
 """The exceptions that relayer modules raise.
 
-The tree below says for each of them what it means, and what the code that catches it does. Exceptions that need the same
-decision have a common base class. Attributes such as ``code`` and ``retry_after`` go into the response.
-
-RelayerError
-├─ StoreError                 the object store did not do what was requested
-│  ├─ StoreUnavailable        retry later; nothing is known to be wrong with the request
-│  │  └─ StoreThrottled       the same, and the store said when to retry
-│  ├─ StoreFull               no space: nothing was written, and a retry does not help until an operator acts
-│  └─ StoreMisconfigured      an operator must act: missing permission, missing bucket, file system that breaks its contract
-│     ├─ VersionsHidden       older versions may not be listed: refuse where some are kept, warn elsewhere
-│     └─ BrokenPromise        the store responds, but lacks a guarantee that the log depends on
-├─ KeyProviderUnavailable     the service with the relayer key does not respond: the start fails, a later one may succeed
-├─ WrongRelayerKey            the store was created with another relayer key: refuse to start
-├─ CorruptNamespace           the log contradicts itself: stop serving this namespace, keep the others
-│  └─ AccountLost             an account's object is missing: accept only a list of revocations that the account signed
-├─ UpgradeRequired            written by a newer version: neither serve nor append (I12)
-├─ NamespaceClosed            the namespace is being erased
-├─ WrongNamespaceKey          the secret does not match the namespace's key check
-├─ WrongGeneration            the keys were rotated: the client derives the secret of ``generation`` and sends again
-├─ KeysAreRotated             a rotation of the keys is not finished: the caller retries after ``retry_after`` seconds
-├─ WrongCustody               the namespace has the other custody
-├─ EmbedderUnavailable        no vectors now: store the text, respond degraded
-├─ ModelUnavailable           no response from the language model now: the work waits, nothing is lost
-├─ ModelAnswerUnusable        the model responded, but not with what was requested; ``reason`` says how
-├─ QueueFull                  back-pressure: the caller retries after ``retry_after`` seconds
-│  └─ AccountBusy             the same for one account alone: it waits for its own requests, and gets no degraded response
-├─ RateLimited                too many requests: the caller retries after ``retry_after`` seconds
-├─ DeadlineExceeded           the request's time is up; names the step that was running
-├─ Refused                    the state refuses the operation; ``code`` says which rule
-└─ ConfigurationError         a setting is wrong: names the setting and the fix
+Each says what it means, and what the code that catches it does. Exceptions that need the same decision have a common base
+class. Attributes such as ``code`` and ``retry_after`` go into the response.
 """
 
 from __future__ import annotations
@@ -65,7 +37,7 @@ class StoreError(RelayerError):
 
 
 class StoreUnavailable(StoreError):
-    """Raised when the store cannot respond now: a later retry may work."""
+    """Raised when the store cannot respond now: retry later; nothing is known to be wrong with the request."""
 
     code = "unavailable"
     fix = "it is tried again; see that the store runs"
@@ -87,20 +59,20 @@ class StoreThrottled(StoreUnavailable):
 
 
 class StoreFull(StoreError):
-    """Raised when the store has no space left: nothing was written."""
+    """Raised when the store has no space left: nothing was written, and a retry does not help until an operator acts."""
 
     code = "full"
     fix = "make room, or raise the quota"
 
 
 class StoreMisconfigured(StoreError):
-    """Raised when an operator must act; the message names what is missing."""
+    """Raised when an operator must act: a missing permission or bucket, a file system that breaks its contract."""
 
     code = "misconfigured"
 
 
 class VersionsHidden(StoreMisconfigured):
-    """Raised when older versions may not be listed, so that they cannot be deleted."""
+    """Raised when older versions may not be listed, so that they cannot be deleted: refuse where some are kept, else warn."""
 
     code = "versions_hidden"
 
@@ -117,23 +89,26 @@ class BrokenPromise(StoreMisconfigured):
 
 
 class KeyProviderUnavailable(RelayerError):
-    """Raised when the service that has the relayer key does not respond now; a later attempt may work."""
+    """Raised when the service that has the relayer key does not respond: the start fails, a later one may succeed."""
 
 
 class WrongRelayerKey(RelayerError):
-    """Raised when the relayer key does not unwrap the store key, or the store has lost its store key."""
+    """Raised when the relayer key does not unwrap the store key, or the store has lost its store key: refuse to start."""
 
 
 class CorruptNamespace(RelayerError):
-    """Raised when a namespace's log contradicts itself."""
+    """Raised when a namespace's log contradicts itself: stop serving this namespace, keep the others."""
 
 
 class AccountLost(CorruptNamespace):
-    """Raised when an account has memories but no object with its revocations; its text may be shown to every client."""
+    """Raised when an account has memories but no object with its revocations: accept only a list that the account signed.
+
+    Its text may be shown to every client.
+    """
 
 
 class UpgradeRequired(RelayerError):
-    """Raised when an object was written by a version this one does not understand (I12)."""
+    """Raised when an object was written by a version this one does not understand: neither serve nor append (I12)."""
 
 
 class NamespaceClosed(RelayerError):
@@ -145,7 +120,7 @@ class WrongNamespaceKey(RelayerError):
 
 
 class WrongGeneration(RelayerError):
-    """Raised when a request has the namespace secret of another generation than the namespace is kept under."""
+    """Raised when the keys were rotated: the client derives the secret of ``generation`` and sends again."""
 
     def __init__(self, generation: int) -> None:
         super().__init__(f"this namespace is kept under generation {generation} of its secret")
@@ -153,7 +128,7 @@ class WrongGeneration(RelayerError):
 
 
 class KeysAreRotated(RelayerError):
-    """Raised when the keys of a namespace are being rotated, or a rotation was interrupted after the old log was closed."""
+    """Raised when a rotation of the keys is not finished: the caller retries after ``retry_after`` seconds."""
 
     retry_after = 1.0
 
@@ -163,11 +138,11 @@ class WrongCustody(RelayerError):
 
 
 class EmbedderUnavailable(RelayerError):
-    """Raised when no embedding can be computed now."""
+    """Raised when no embedding can be computed now: store the text, respond degraded."""
 
 
 class ModelUnavailable(RetryLater):
-    """Raised when the language model does not respond now."""
+    """Raised when the language model does not respond now: the work waits, nothing is lost."""
 
 
 class ModelAnswerUnusable(RelayerError):
@@ -185,11 +160,11 @@ class ModelAnswerUnusable(RelayerError):
 
 
 class QueueFull(RetryLater):
-    """Raised when a bounded queue is full."""
+    """Raised when a bounded queue is full: the caller retries after ``retry_after`` seconds."""
 
 
 class AccountBusy(QueueFull):
-    """Raised when an account has its share of requests waiting already, even if there is capacity for other accounts."""
+    """Raised when an account has its share of requests waiting already: it gets no degraded response."""
 
 
 class RateLimited(RetryLater):

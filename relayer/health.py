@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from relayer.errors import ConfigurationError
-from relayer.wire.loopback import in_url, is_loopback
+from relayer.wire.calls import in_url, is_loopback
 
 _SECONDS = 8.0
 _MOST_BYTES = 65536

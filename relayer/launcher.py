@@ -22,7 +22,7 @@ from relayer.errors import ConfigurationError
 from relayer.process import bind, ready_file, url_of
 from relayer.settings.config import PREFIX, RelayerSettings
 from relayer.telemetry import log, name_instance
-from relayer.wire.retries import doubled
+from relayer.wire.calls import doubled
 
 _COMMAND = (sys.executable, "-P", "-m", "relayer", "serve")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0

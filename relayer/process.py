@@ -22,8 +22,8 @@ from pathlib import Path
 from relayer.errors import ConfigurationError
 from relayer.settings.config import RelayerSettings
 from relayer.telemetry import log
+from relayer.wire.calls import in_url
 from relayer.wire.connections import connections_within_files
-from relayer.wire.loopback import in_url
 
 _MOST_FILES = 65_536
 _COLLECTOR = (50_000, 50, 100)

@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
-from relayer.access.store_key import older_versions, rotate_relayer_key
+from relayer.access.store_keys import older_versions, rotate_relayer_key
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.local_key import LocalKey
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.crypto import RelayerKeys
 from relayer.errors import BrokenPromise
-from relayer.log.objects import TRUST_MS, Layout, LogPorts
+from relayer.log.objects import TRUST_MS, LogPorts
 from relayer.operator.probe import probe, probe_erasure, probe_unless_known
 from relayer.ports import Clock, KeyProvider, ObjectStore, Randomness
 from relayer.process import product_version
@@ -40,7 +40,11 @@ async def opened_store(settings: RelayerSettings, clock: Clock) -> AsyncIterator
         from relayer.adapters.s3_store import S3Store  # noqa: PLC0415 - boto3 costs 23 MiB, for buckets only
 
         store = await S3Store.open(
-            address.bucket, clock=clock, endpoint_url=settings.endpoint_url, region=settings.region
+            address.bucket,
+            prefix=address.prefix,
+            clock=clock,
+            endpoint_url=settings.endpoint_url,
+            region=settings.region,
         )
     try:
         yield store
@@ -48,18 +52,12 @@ async def opened_store(settings: RelayerSettings, clock: Clock) -> AsyncIterator
         await store.close()
 
 
-def layout_of(settings: RelayerSettings) -> Layout:
-    """Return the layout of this deployment's objects in the store."""
-    address = settings.bucket
-    return Layout() if address is None else Layout(address.prefix)
-
-
 def ports_over(
     store: ObjectStore, settings: RelayerSettings, store_key: bytes, clock: Clock, randomness: Randomness
 ) -> LogPorts:
-    """Return the ports of the logs: the store, clock, randomness, the keys derived from the store key, and the layout."""
+    """Return the ports of the logs: the store, clock, randomness, and the keys derived from the store key."""
     trust_ms = 0 if settings.commit_check == "always" else TRUST_MS
-    return LogPorts(store, clock, randomness, RelayerKeys.derive(store_key), layout_of(settings), trust_ms)
+    return LogPorts(store, clock, randomness, RelayerKeys.derive(store_key), trust_ms)
 
 
 def key_provider(relayer_key: RelayerKey, randomness: Randomness) -> KeyProvider:
@@ -88,11 +86,11 @@ async def rotate_key(
         WrongRelayerKey: neither key opens the store.
         StoreError: the store cannot be used.
     """
-    clock, randomness, layout = SystemClock(), SystemRandomness(), layout_of(settings)
+    clock, randomness = SystemClock(), SystemRandomness()
     async with opened_store(settings, clock) as store:
         providers = (key_provider(key, randomness) for key in (current, new))
-        changed = await rotate_relayer_key(store, layout, clock, *providers)
-        return changed, await older_versions(store, layout)
+        changed = await rotate_relayer_key(store, clock, *providers)
+        return changed, await older_versions(store)
 
 
 async def check_promises(settings: RelayerSettings, ports: LogPorts) -> None:
@@ -114,7 +112,7 @@ async def check_promises(settings: RelayerSettings, ports: LogPorts) -> None:
         return
     if report is None:
         # The bucket was probed lately. Versioning may have been turned on since, or the credentials may differ.
-        missing = await probe_erasure(ports.store, ports.randomness, prefix=ports.layout.store_key("probe"))
+        missing = await probe_erasure(ports.store, ports.randomness)
     else:
         missing = report.missing
         log.info("store_probed", races=report.races, undecided=report.undecided, requests=report.requests)
@@ -143,7 +141,6 @@ async def probe_store(settings: RelayerSettings, say: Callable[[str, str], None]
         report = await probe(
             store,
             SystemRandomness(),
-            prefix=layout_of(settings).store_key("probe"),
             kept=partial(say, "kept"),
         )
         seconds = clock.monotonic() - began

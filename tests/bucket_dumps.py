@@ -16,7 +16,7 @@ from typing import Final
 
 from nacl.public import PrivateKey
 
-from relayer.access.store_key import StoredKey
+from relayer.access.store_keys import StoredKey
 from relayer.adapters.local_key import LocalKey
 from relayer.adapters.system import SystemRandomness
 from relayer.crypto import FleetPair, NamespaceKeys, RelayerKeys, make_keyring
@@ -32,8 +32,7 @@ from relayer.domain.operations import (
 )
 from relayer.log.objects import ObjectLocation, ObjectSealer
 from relayer.log.segments import open_pack, pack_place
-from relayer.wire.codec import lp
-from relayer.wire.errors import InvalidSecret, UnsealError
+from relayer.wire.codec import InvalidSecret, UnsealError, lp
 from relayer.wire.sealing import (
     AgentKeys,
     ObjectType,

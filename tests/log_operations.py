@@ -131,7 +131,7 @@ class SmallLog:
     def entry(self, *contents: Operation, time: int = 0) -> Entry:
         """Return the entry that would come next."""
         previous, time = self.state.position.digest, time or self.state.last_time
-        return entry_of(self.state.next_seq, *contents, previous=previous, time=time)
+        return entry_of(self.state.position.seq + 1, *contents, previous=previous, time=time)
 
     def origin(self, **changes: object) -> Origin:
         """Return that of a request of its own."""

@@ -11,7 +11,7 @@ import msgspec
 from doubles.seeded_randomness import SeededRandomness
 
 from relayer.access.accounts import Access, Accounts, Principal
-from relayer.access.store_key import create_store_key
+from relayer.access.store_keys import create_store_key
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.local_key import LocalKey
 from relayer.crypto import RelayerKeys
@@ -33,7 +33,7 @@ from relayer.use_cases.memories import forget_memory
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire import codec as ulid
-from relayer.wire.errors import NotAccepted
+from relayer.wire.codec import NotAccepted
 from relayer.wire.schemas import RecallRequest, RememberRequest
 from relayer.wire.sealing import RootKeys
 from relayer.wire.signing import Certificate, Revocations, Right

@@ -39,11 +39,11 @@ from gateway_plugin.errors import (
     RelayerUntrusted,
 )
 from gateway_plugin.keys.identity import Identity
-from relayer.wire import schemas, signing
-from relayer.wire.errors import NotAccepted
-from relayer.wire.retries import Breaker
+from relayer.wire import signing
+from relayer.wire.calls import Breaker
+from relayer.wire.codec import NotAccepted
 from relayer.wire.sealed_keys import FleetList
-from relayer.wire.service import Problem
+from relayer.wire.service import KeysResponse, Problem
 from relayer.wire.signing import PROOF_HEADER, SEALED_TYPE, Verifier, seal_body
 
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
@@ -784,11 +784,11 @@ class RelayerCaller:
         fleet_key = await self._fleet.current(now)
         return self._sealed.header(replace(identity, generation=generation), fleet_key, now)
 
-    async def _fetch_keys(self) -> schemas.KeysResponse:
+    async def _fetch_keys(self) -> KeysResponse:
         answer = await self._transport.send("GET", "/v1/keys", headers={}, patience=DEFAULT_DEADLINE)
         if answer.status >= 300:
             raise self._unproven(answer)
-        return self._parsed(answer, schemas.KeysResponse)
+        return self._parsed(answer, KeysResponse)
 
     async def _bounded(self, step: str, work: _FleetWork, seconds: float) -> FleetList:
         try:

@@ -37,7 +37,7 @@ from gateway_plugin.keys.private_files import (
     try_lock,
 )
 from gateway_plugin.settings.model import DEFAULT_URL, PluginSettings
-from relayer.wire.retries import doubled
+from relayer.wire.calls import doubled
 
 START_SECONDS: Final = 45.0
 IDLE_SECONDS: Final = 60.0

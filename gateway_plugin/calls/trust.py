@@ -22,11 +22,11 @@ from gateway_plugin.errors import IdentityError, RelayerUntrusted, SettingsError
 from gateway_plugin.keys.identity import Identity
 from gateway_plugin.keys.private_files import locked, read_private, replace_private
 from relayer.wire import codec as base64url
-from relayer.wire.errors import Malformed, NotAccepted
-from relayer.wire.loopback import is_loopback
-from relayer.wire.schemas import KeysResponse
+from relayer.wire.calls import is_loopback
+from relayer.wire.codec import Malformed, NotAccepted
 from relayer.wire.sealed_keys import MAX_AGE_SECONDS, FleetKey, FleetList, SealedKey
 from relayer.wire.sealing import route
+from relayer.wire.service import KeysResponse
 from relayer.wire.signing import normal_authority
 
 

@@ -38,8 +38,7 @@ from gateway_plugin.turn.gates import HostTurn, Purpose, Turn
 from gateway_plugin.turn.query import ChatMessage, spoken_in_group
 from gateway_plugin.turn.status import CaptureReport, NotifyOnce, defect
 from relayer.wire import codec as base64url
-from relayer.wire.codec import Reader, lp
-from relayer.wire.errors import Malformed
+from relayer.wire.codec import Malformed, Reader, lp
 from relayer.wire.fields import Role
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import AnalyzeRequest, TurnItem

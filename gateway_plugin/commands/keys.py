@@ -38,9 +38,9 @@ from gateway_plugin.keys.identity import DEFAULT_NAME, OWNER, Identity, RootHold
 from gateway_plugin.recall.sharing import Share, Shares
 from gateway_plugin.setup import shares_path
 from relayer.wire import codec as base64url
+from relayer.wire.codec import InvalidSecret, Malformed, NotAccepted
 from relayer.wire.command_line import FAILED, USAGE, complain, fail
-from relayer.wire.errors import InvalidSecret, Malformed, NotAccepted
-from relayer.wire.memories import RotateKeysResponse
+from relayer.wire.schemas import RotateKeysResponse
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.sealing import RootKeys
 from relayer.wire.service import ExportRequest, ImportItem, NamespaceView

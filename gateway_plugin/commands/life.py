@@ -28,7 +28,7 @@ from gateway_plugin.recall.consolidation import ConsolidationReport, Difference,
 from relayer.wire.amounts import parse_seconds
 from relayer.wire.command_line import FAILED, USAGE, fail
 from relayer.wire.fields import MAX_TTL_SECONDS, one_line, render_time
-from relayer.wire.memories import (
+from relayer.wire.schemas import (
     DeleteRequest,
     DeleteResponse,
     EraseNamespaceResponse,

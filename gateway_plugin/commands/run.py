@@ -53,10 +53,11 @@ from gateway_plugin.settings.model import DEFAULT_URL, PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.turn.status import notify
 from relayer.wire import names
+from relayer.wire.codec import InvalidName
 from relayer.wire.command_line import FAILED, UNREACHABLE, USAGE, JsonOption, answer, fail, span
-from relayer.wire.errors import InvalidName
 from relayer.wire.fields import one_line
-from relayer.wire.schemas import Memory, NamespaceView, RecallHit
+from relayer.wire.schemas import Memory, RecallHit
+from relayer.wire.service import NamespaceView
 
 
 class Output:

@@ -28,8 +28,8 @@ from gateway_plugin.keys.identity import OWNER, Identity, RootHolder, invited, n
 from gateway_plugin.keys.invitations import Invitation, day_of, parse_agent_key
 from gateway_plugin.recall.sharing import Grant, Share, Shares, shared_namespace
 from gateway_plugin.setup import shares_path
+from relayer.wire.codec import InvalidName
 from relayer.wire.command_line import FAILED, USAGE, fail
-from relayer.wire.errors import InvalidName
 
 _Namespace = Annotated[
     str | None,

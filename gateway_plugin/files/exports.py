@@ -31,8 +31,7 @@ from gateway_plugin.files.bounded import (
 from gateway_plugin.files.markdown import read_front_matter, read_markdown
 from gateway_plugin.keys.identity import Identity, KeyHolder
 from gateway_plugin.text.wrappers import scan
-from relayer.wire.fields import one_line
-from relayer.wire.schemas import SourceInfo
+from relayer.wire.fields import SourceInfo, one_line
 from relayer.wire.service import ImportItem, ImportRequest
 
 _SUFFIXES: Final = frozenset({".md", ".markdown", ".jsonl", ".json", ".af"})

@@ -34,9 +34,8 @@ from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tools.arguments import ToolError
 from gateway_plugin.turn.gates import SessionLogs
 from gateway_plugin.turn.query import CALLS, moment_of
-from relayer.wire.fields import Audience, Role, clip, one_line
+from relayer.wire.fields import Audience, Role, SourceInfo, clip, one_line
 from relayer.wire.redaction import redact
-from relayer.wire.schemas import SourceInfo
 from relayer.wire.sealing import derive
 from relayer.wire.service import ImportItem
 

@@ -33,7 +33,7 @@ from gateway_plugin.keys.private_files import open_lock, try_lock
 from gateway_plugin.recall.consolidation import ConsolidationReport
 from gateway_plugin.settings.model import CaptureSettings, ConsolidationSettings
 from relayer.wire.fields import Audience, Position, one_line
-from relayer.wire.memories import Memory, SupersedeRequest
+from relayer.wire.schemas import Memory, SupersedeRequest
 from relayer.wire.service import ImportItem, ImportRequest
 
 _PAGE: Final = 20

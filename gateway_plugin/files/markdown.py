@@ -22,7 +22,7 @@ from typing import Any, Final
 import yaml
 
 from gateway_plugin.turn.gates import PROJECTS_APART
-from relayer.wire.fields import one_line
+from relayer.wire.fields import SourceInfo, cut, one_line
 from relayer.wire.labels import (
     MAX_METADATA_BYTES,
     MAX_TAG,
@@ -31,8 +31,7 @@ from relayer.wire.labels import (
     RESERVED_KEYS,
     encode_metadata,
 )
-from relayer.wire.passages import cut
-from relayer.wire.schemas import Memory, SourceInfo
+from relayer.wire.schemas import Memory
 from relayer.wire.service import ImportItem
 
 _MAX_LINES: Final = 100

@@ -27,8 +27,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from gateway_plugin.calls.clock import Clock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.files.exports import doubted, time_of
-from relayer.wire.passages import cut
-from relayer.wire.schemas import SourceInfo
+from relayer.wire.fields import SourceInfo, cut
 from relayer.wire.service import ImportItem
 
 PAGE: Final = 100

@@ -37,8 +37,8 @@ from gateway_plugin.recall.consolidation import ConsolidationReport
 from gateway_plugin.recall.formatting import told_at
 from gateway_plugin.settings.model import CaptureSettings, DailyLogFormat
 from relayer.wire.fields import MAX_TEXT_BYTES, Audience, clip, one_line
-from relayer.wire.memories import ChangeView, Memory
 from relayer.wire.redaction import redact
+from relayer.wire.schemas import ChangeView, Memory
 from relayer.wire.service import ImportItem
 
 _PAGES: Final = 5

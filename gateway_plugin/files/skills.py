@@ -26,7 +26,7 @@ from gateway_plugin.keys.identity import Identity
 from gateway_plugin.recall.consolidation import SECONDS
 from gateway_plugin.recall.formatting import may_be_told, told_at
 from gateway_plugin.text.word_lists import Token, is_procedure, tokens_of
-from relayer.wire.memories import Memory, RecallRequest
+from relayer.wire.schemas import Memory, RecallRequest
 
 # Bounds of a run: the newest statements that are compared, the searches, and the results of each.
 _MOST_COMPARED: Final = 1000

@@ -21,7 +21,7 @@ from typing import Final
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.keys.identity import AgentHolder, KeyHolder, RootHolder
 from gateway_plugin.keys.private_files import config_directory, create_private, read_private, state_directory
-from relayer.wire.errors import InvalidSecret
+from relayer.wire.codec import InvalidSecret
 from relayer.wire.sealing import SECRET_SIZE, RootKeys, parse_secret
 
 SECRET_VARIABLES: Final = ("MEMRELAY_AGENT_SECRET", "MEMRELAY_SECRET")

@@ -35,8 +35,8 @@ from gateway_plugin.errors import IdentityError
 from gateway_plugin.keys.invitations import Invitation
 from relayer.wire import codec as base64url
 from relayer.wire import names
-from relayer.wire.errors import InvalidName, Malformed, NotAccepted
-from relayer.wire.schemas import Audience
+from relayer.wire.codec import InvalidName, Malformed, NotAccepted
+from relayer.wire.fields import Audience
 from relayer.wire.sealing import FIRST_GENERATION, AgentKeys, RootKeys, derive, route
 from relayer.wire.signing import SERIAL_SIZE, Certificate, Right
 

@@ -19,8 +19,7 @@ from nacl.signing import SigningKey, VerifyKey
 from gateway_plugin.errors import IdentityError
 from relayer.wire import codec as base64url
 from relayer.wire import names
-from relayer.wire.codec import Reader, lp
-from relayer.wire.errors import Malformed, NotAccepted
+from relayer.wire.codec import Malformed, NotAccepted, Reader, lp
 from relayer.wire.sealing import AgentKeys
 from relayer.wire.signing import SERIAL_SIZE, Certificate, Right, read_signed, sign_body
 

@@ -31,8 +31,7 @@ from pydantic import ValidationError
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.keys.identity import KeyHolder, NamespaceRef, RootHolder
 from gateway_plugin.keys.private_files import open_lock, state_directory, try_lock
-from relayer.wire.codec import Field, Reader, lp
-from relayer.wire.errors import Malformed, UnsealError
+from relayer.wire.codec import Field, Malformed, Reader, UnsealError, lp
 from relayer.wire.schemas import AnalyzeRequest
 from relayer.wire.sealing import (
     KEY_ID_SIZE,

@@ -24,10 +24,10 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused, RelayerUnreachable, RelayerUntrusted
 from gateway_plugin.keys.identity import Identity, NamespaceRef
 from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, ValueUpdate
-from relayer.wire.codec import Reader, lp
-from relayer.wire.errors import Malformed
-from relayer.wire.retries import doubled
-from relayer.wire.schemas import AnalyzeResponse, Position, TurnItem
+from relayer.wire.calls import doubled
+from relayer.wire.codec import Malformed, Reader, lp
+from relayer.wire.fields import Position
+from relayer.wire.schemas import AnalyzeResponse, TurnItem
 
 _LONGEST: Final = 60.0
 

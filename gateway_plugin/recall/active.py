@@ -28,10 +28,9 @@ from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.text.wrappers import scan
 from gateway_plugin.turn.gates import Turn
 from gateway_plugin.turn.query import Query
-from relayer.wire.memories import ActiveRecallRequest, ActiveRecallResponse
+from relayer.wire.calls import Breaker
 from relayer.wire.redaction import redact
-from relayer.wire.retries import Breaker
-from relayer.wire.schemas import RecallResponse
+from relayer.wire.schemas import ActiveRecallRequest, ActiveRecallResponse, RecallResponse
 
 MOST_KEPT: Final = 200
 """The number of traces kept for each agent; beyond that, the oldest one is deleted."""

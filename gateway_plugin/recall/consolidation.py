@@ -34,7 +34,7 @@ from gateway_plugin.recall.sharing import SharedHit
 from gateway_plugin.sessions import folded
 from gateway_plugin.settings.model import ConsolidationSettings, next_time
 from gateway_plugin.turn.status import notify
-from relayer.wire.memories import RecallHit, SupersedeRequest
+from relayer.wire.schemas import RecallHit, SupersedeRequest
 from relayer.wire.service import (
     MAX_TAKEN,
     ConsolidationRequest,

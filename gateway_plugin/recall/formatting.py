@@ -26,10 +26,8 @@ from gateway_plugin.text.word_lists import is_trifle
 from gateway_plugin.text.wrappers import OUR_TAG, scan
 from gateway_plugin.turn.gates import OWN_VOICE, Hearing, passes, voice
 from gateway_plugin.turn.status import HitTrace, Injection
-from relayer.wire.fields import clip, is_no_recall, one_line
-from relayer.wire.memories import ContextResponse
-from relayer.wire.quoting import escape
-from relayer.wire.schemas import Memory, RecallHit
+from relayer.wire.fields import clip, escape, is_no_recall, one_line
+from relayer.wire.schemas import ContextResponse, Memory, RecallHit
 from relayer.wire.service import SECTIONS, ProfileLine, ProfileResponse, StandingLine, render
 
 

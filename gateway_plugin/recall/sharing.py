@@ -35,7 +35,7 @@ from gateway_plugin.keys.private_files import MAX_BYTES, locked, read_private, r
 from gateway_plugin.turn.gates import passes
 from gateway_plugin.turn.status import NotifyOnce
 from relayer.wire import names
-from relayer.wire.memories import RecallHit, RecallRequest, RecallResponse
+from relayer.wire.schemas import RecallHit, RecallRequest, RecallResponse
 
 _MAX_SHARES: Final = 8
 

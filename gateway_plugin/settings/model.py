@@ -32,7 +32,7 @@ from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
 from gateway_plugin.keys.identity import DEFAULT_NAME, NamespaceScope, TurnAudience, named, platform_id
 from gateway_plugin.settings import crosswalk
 from gateway_plugin.text.patterns import MAX_PATTERNS, compile_pattern
-from relayer.wire.loopback import is_loopback
+from relayer.wire.calls import is_loopback
 from relayer.wire.redaction import CLASSES, Action
 
 _MAX_URL_CHARS: Final = 2048

@@ -9,7 +9,7 @@ what stood left and right of it can never join into a new wrapper, and removing 
 Recalled text becomes part of a prompt, so anyone who can write a memory can try to inject instructions. A list of phrases
 cannot prevent that: the same order can be given in other words and in any language. The main defences are therefore
 elsewhere: who said a memory and where (`gateway_plugin.turn.gates.Hearing`), the label and the frame around it, and
-`relayer.wire.quoting.escape`, which disarms all markup. `scan` adds the rest: forms that no honest text needs, and the
+`relayer.wire.fields.escape`, which disarms all markup. `scan` adds the rest: forms that no honest text needs, and the
 phrases that earlier memory plugins looked for. Forms that do not occur in ordinary speech block a text; weaker ones make it
 suspect: it is stored, but never injected on its own. Every pattern has bounded gaps, so the time is linear in the length of
 the text, of which the first 64 Ki characters are read.

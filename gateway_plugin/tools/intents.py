@@ -14,8 +14,7 @@ from gateway_plugin.text.wrappers import scan, strip
 from gateway_plugin.tools.arguments import Arguments, ToolError, validated
 from gateway_plugin.tools.toolbox import ToolAnswer
 from gateway_plugin.turn.gates import Turn
-from relayer.wire.fields import one_line
-from relayer.wire.quoting import escape
+from relayer.wire.fields import escape, one_line
 from relayer.wire.redaction import redact
 
 INTENT_TOOL: Final = "intent"

@@ -58,10 +58,8 @@ from gateway_plugin.tools.arguments import (
 from gateway_plugin.turn.gates import Hearing, Turn
 from gateway_plugin.turn.query import moment_of
 from relayer.wire import names
-from relayer.wire.errors import InvalidName
-from relayer.wire.fields import NOBODY_KNOWN, one_line
-from relayer.wire.memories import SupersedeRequest
-from relayer.wire.quoting import escape
+from relayer.wire.codec import InvalidName
+from relayer.wire.fields import NOBODY_KNOWN, SourceInfo, escape, one_line
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import (
     AnalyzeRequest,
@@ -70,7 +68,7 @@ from relayer.wire.schemas import (
     RecallHit,
     RecallRequest,
     RememberRequest,
-    SourceInfo,
+    SupersedeRequest,
     TurnItem,
 )
 from relayer.wire.service import TranscriptRequest

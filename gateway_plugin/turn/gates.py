@@ -27,7 +27,7 @@ from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.text.patterns import compile_pattern, matches
 from relayer.wire.fields import NOBODY_KNOWN, audience_filters, one_line
 from relayer.wire.labels import PROJECTS
-from relayer.wire.memories import Memory
+from relayer.wire.schemas import Memory
 from relayer.wire.service import ProfileLine
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from gateway_plugin.settings.model import PluginSettings, QueryMode, RecallMode
 from gateway_plugin.text.wrappers import sender_name, split_senders, strip, strip_wrappers
 from relayer.wire.fields import NOBODY_KNOWN, Role, clip, one_line
-from relayer.wire.memories import MAX_CALLS
+from relayer.wire.schemas import MAX_CALLS
 
 # Nearly every query is shorter. Of a longer one, such as a pasted page, the beginning and the end are searched for.
 MAX_QUERY_CHARS: Final = 2000

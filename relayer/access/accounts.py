@@ -26,7 +26,7 @@ from typing import TypeVar
 import msgspec
 from cachetools import LRUCache
 
-from relayer.access.fleet import create_or_read
+from relayer.access.store_keys import create_or_read
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
 from relayer.domain.operations import Origin
@@ -42,7 +42,7 @@ from relayer.errors import (
 from relayer.lib.work import Buckets, Limit, take
 from relayer.log.objects import Layout, LogPorts
 from relayer.ports import Absent, Created, Found, GetOutcome, Swapped, Unchanged
-from relayer.wire.errors import NotAccepted, UnsealError
+from relayer.wire.codec import NotAccepted, UnsealError
 from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
 from relayer.wire.signing import Certificate, Revocations, Right
 
@@ -476,9 +476,7 @@ class Accounts:
 
     async def _swap(self, account: str, known: _KnownAccount, updated: _Stored) -> bool:
         key = self._key(account)
-        outcome = await self._ports.store.swap(
-            self._ports.layout.store_key(key), self._seal(key, updated), known.etag
-        )
+        outcome = await self._ports.store.swap(key, self._seal(key, updated), known.etag)
         if isinstance(outcome, Swapped):
             self._take(known, updated, outcome.etag)
         return isinstance(outcome, Swapped)
@@ -486,7 +484,6 @@ class Accounts:
     async def _put_beside(self, account: str, known: _KnownAccount) -> bool:
         """Write the newest list and rules into the second object unless they are there; return False to have it retried."""
         key = self._key_beside(account)
-        place = self._ports.layout.store_key(key)
         found = await self._read_beside(account, known)
         if not known.second_is_older:
             return True
@@ -494,8 +491,8 @@ class Accounts:
         data = self._seal(key, copied)
         store = self._ports.store
         if isinstance(found, Found):
-            return isinstance(await store.swap(place, data, found.etag), Swapped)
-        return isinstance(await store.create(place, data), Created)
+            return isinstance(await store.swap(key, data, found.etag), Swapped)
+        return isinstance(await store.create(key, data), Created)
 
     async def _learnt(self, account: str, known: _KnownAccount, before: tuple[int, bool]) -> None:
         counter, was_revoked = before
@@ -539,7 +536,7 @@ class Accounts:
 
     async def _read(self, account: str, known: _KnownAccount) -> GetOutcome:
         """Read the account's object; if none was seen yet, also check whether other objects show that it was lost."""
-        store, place = self._ports.store, self._place(account)
+        store, place = self._ports.store, self._key(account)
         found = await store.get(place, if_none_match=known.etag or None)
         if known.stored is None:
             await self._read_beside(account, known)
@@ -552,7 +549,7 @@ class Accounts:
 
     async def _read_beside(self, account: str, known: _KnownAccount) -> GetOutcome:
         key = self._key_beside(account)
-        found = await self._ports.store.get(self._ports.layout.store_key(key))
+        found = await self._ports.store.get(key)
         if isinstance(found, Found):
             stored = self._open(key, account, found.data)
             known.second_counter = self._learn(known, stored.revocations)
@@ -561,7 +558,7 @@ class Accounts:
 
     async def _is_used(self, account: str) -> bool:
         """Return whether the store has any object of an account."""
-        start = self._place(account).removesuffix("account")
+        start = self._key(account).removesuffix("account")
         async for _ in self._ports.store.list(start):
             return True
         return False
@@ -606,8 +603,10 @@ class Accounts:
                 known.read_at = now
                 made = found.data == fresh
             finally:
-                if not made:
-                    self._give_place(address)
+                if not made and self._served is None:
+                    self._add_to_total(-1)
+                    if self._counts(address):
+                        self._newcomers.spend(address, -1.0, self._clock.monotonic())
             return made
 
     async def _take_place(self, address: str, now: float) -> None:
@@ -621,19 +620,12 @@ class Accounts:
                 raise RateLimited("this address made as many accounts as it may", retry_after=wait)
         self._add_to_total(1)
 
-    def _give_place(self, address: str) -> None:
-        if self._served is not None:
-            return
-        self._add_to_total(-1)
-        if self._counts(address):
-            self._newcomers.spend(address, -1.0, self._clock.monotonic())
-
     def _counts(self, address: str) -> bool:
         return bool(address and self._caps.per_address_and_hour)
 
     async def _count(self) -> int:
         if self._total is None:
-            listing = self._ports.store.list(self._ports.layout.store_key("acct/"))
+            listing = self._ports.store.list("acct/")
             self._total = len([info async for info in listing if info.key.endswith("/account")])
         return self._total
 
@@ -646,9 +638,6 @@ class Accounts:
 
     def _key_beside(self, account: str) -> str:
         return Layout.revoked(self._ports.keys.tag("account", account))
-
-    def _place(self, account: str) -> str:
-        return self._ports.layout.store_key(self._key(account))
 
     def _seal(self, key: str, stored: _Stored) -> bytes:
         return seal(

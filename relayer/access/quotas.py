@@ -125,7 +125,7 @@ async def read_usage(ports: LogPorts, account: str) -> SeenUsage:
         StoreError: the store did not respond.
     """
     place = _place_of(ports, account)
-    found = await ports.store.get(ports.layout.store_key(place.key))
+    found = await ports.store.get(place.key)
     if not isinstance(found, Found):
         return SeenUsage(Usage(), 0, None, found.store_time)
     try:
@@ -150,7 +150,7 @@ async def write_usage(
     place = _place_of(ports, account)
     stored = _Stored(_FORMAT, usage.namespaces, usage.memories, usage.bytes, counted_at)
     data = ObjectSealer(ports).seal(place, msgspec.msgpack.encode(stored))
-    at, store = ports.layout.store_key(place.key), ports.store
+    at, store = place.key, ports.store
     outcome = await (store.create(at, data) if etag is None else store.swap(at, data, etag))
     if isinstance(outcome, Throttled):
         await ports.clock.sleep(outcome.retry_after)
@@ -209,7 +209,7 @@ async def _usage_of(ports: LogPorts, account: str, pointer: Pointer) -> CountedU
         return CountedUsage()  # nothing can be written to it either until an operator has repaired it
     fewest = most = manifest.live_count
     size = manifest.live_bytes
-    async for row in ports.store.list(ports.layout.store_key(ports.layout.entries(incarnation))):
+    async for row in ports.store.list(Layout.entries(incarnation)):
         if int(row.key.rpartition("/")[2]) > manifest.snap_seq:
             fewest += row.size >= _USUAL_BYTES
             most += 1 + row.size // _LEAST_BYTES

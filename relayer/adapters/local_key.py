@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from relayer.ports import Randomness
-from relayer.wire.errors import UnsealError
+from relayer.wire.codec import UnsealError
 from relayer.wire.sealing import SALT_SIZE, ObjectType, SealingKey, context, derive, seal, unseal
 
 _PLACE = context(ObjectType.CONSTANT, "", b"", "relayer/store-key")
 
 
 class LocalKey:
-    """Wraps the store key with a relayer key that this process holds, as the `KeyProvider` port.
-
-    Args:
-        relayer_key: 32 bytes.
-        randomness: for salts.
-    """
+    """Wraps the store key with a relayer key of 32 bytes that this process holds, as the `KeyProvider` port."""
 
     name = "local"
 

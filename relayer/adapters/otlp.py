@@ -28,7 +28,6 @@ class OtlpTraces:
 
     Args:
         url: of the collector, such as ``http://127.0.0.1:4318``; ``/v1/traces`` is appended.
-        version: of the relayer.
     """
 
     def __init__(self, url: str, version: str) -> None:

@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 
 from relayer.errors import ConfigurationError, KeyProviderUnavailable
-from relayer.wire.loopback import is_loopback
+from relayer.wire.calls import is_loopback
 
 _SECONDS = 10.0
 _MOST_BYTES = 64 * 1024

@@ -40,8 +40,14 @@ from relayer.commands import deferred
 from relayer.commands.operator_work import Site, store_command
 from relayer.domain.namespace import Custody, PointerState
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreUnavailable
-from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
-from relayer.log.erasure.reports import ErasureKind, ErasureReports, ErasureStage, SeenReport
+from relayer.log.erasure import (
+    ErasureKind,
+    ErasureReports,
+    ErasureStage,
+    NamespaceEraser,
+    SeenReport,
+    namespace_report,
+)
 from relayer.log.objects import Layout, LogPorts
 from relayer.operator import reports
 from relayer.operator.catalogue import (
@@ -56,7 +62,7 @@ from relayer.operator.catalogue import (
 from relayer.operator.inspect import read_namespace
 from relayer.operator.reports import CommandReport
 from relayer.wire.amounts import parse_bytes
-from relayer.wire.errors import NotAccepted
+from relayer.wire.codec import NotAccepted
 from relayer.wire.fields import render_time
 from relayer.wire.sealing import is_account_id
 from relayer.wire.signing import Revocations

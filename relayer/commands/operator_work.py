@@ -23,7 +23,7 @@ from rich.progress import track
 
 from relayer.access.accounts import Accounts, read_account
 from relayer.access.quotas import Quotas
-from relayer.access.store_key import read_store_key
+from relayer.access.store_keys import read_store_key
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.crypto import RelayerKeys
 from relayer.errors import ConfigurationError, RelayerError
@@ -52,10 +52,10 @@ from relayer.ports import KeyProvider
 from relayer.process import stop_event
 from relayer.settings.config import RelayerSettings, load_settings, objects_directory, read_quotas
 from relayer.settings.keys import find_relayer_key
-from relayer.stores import key_provider, layout_of, opened_store, ports_over
+from relayer.stores import key_provider, opened_store, ports_over
 from relayer.telemetry import configure, describe, log
+from relayer.wire.codec import InvalidSecret
 from relayer.wire.command_line import JsonOption, span, tell
-from relayer.wire.errors import InvalidSecret
 from relayer.wire.sealing import SECRET_SIZE, is_account_id, parse_secret
 
 if sys.platform == "win32":
@@ -163,11 +163,7 @@ async def _site(
     provider = key_provider(key, randomness)
     clock = SystemClock()
     async with opened_store(settings, clock) as store:
-        store_key = (
-            randomness.bytes(SECRET_SIZE)
-            if is_empty
-            else await read_store_key(store, layout_of(settings), provider)
-        )
+        store_key = randomness.bytes(SECRET_SIZE) if is_empty else await read_store_key(store, provider)
         ports = ports_over(store, settings, store_key, clock, randomness)
         yield Site(settings, provider, ports, progress, accounts_of(settings, accounts))
 
@@ -205,12 +201,12 @@ async def opened_backup(
         own = {"endpoint_url": endpoint_url or settings.endpoint_url, "region": region or settings.region}
         settings = settings.model_copy(update=place | own)
     try:
-        layout_of(settings)
+        _ = settings.bucket  # checks the URL
     except ConfigurationError as error:
         raise ConfigurationError(f"--{option}: {error}") from error
     clock = SystemClock()
     async with opened_store(settings, clock) as store:
-        yield BackupStore(replace(site.ports, store=store, clock=clock, layout=layout_of(settings)))
+        yield BackupStore(replace(site.ports, store=store, clock=clock))
 
 
 def _check_apart(named: str, settings: RelayerSettings) -> None:

@@ -30,8 +30,8 @@ from relayer.settings.keys import (
     read_new_key,
 )
 from relayer.telemetry import configure
+from relayer.wire.codec import InvalidSecret
 from relayer.wire.command_line import FAILED, UNREACHABLE, JsonOption, tell
-from relayer.wire.errors import InvalidSecret
 from relayer.wire.sheet import RELAYER_SHEET, read_sheet_file
 
 if sys.platform == "win32":

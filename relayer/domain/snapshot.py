@@ -18,12 +18,10 @@ from typing import TypeVar
 
 import msgspec
 
-from relayer.domain.duplicates import Duplicates, StoredDuplicates, column
+from relayer.domain.containers import Duplicates, PagedRows, Pinned, StoredDuplicates, column
 from relayer.domain.erasures import Erased, Erasure
 from relayer.domain.namespace import LogPosition
 from relayer.domain.operations import UNDECODABLE, JobState, OperationId, Outcome, RecordState
-from relayer.domain.paged_rows import PagedRows
-from relayer.domain.pinned import Pinned
 from relayer.domain.state import KnownOutcomes, NamespaceState, RequestOutcomes
 from relayer.errors import CorruptNamespace
 

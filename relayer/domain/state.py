@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from relayer.domain.duplicates import Duplicates
+from relayer.domain.containers import Duplicates, PagedRows, Pinned
 from relayer.domain.erasures import Erased, Erasure, Readers
 from relayer.domain.namespace import LogPosition
 from relayer.domain.operations import (
@@ -42,8 +42,6 @@ from relayer.domain.operations import (
     Supersede,
     decode_operation,
 )
-from relayer.domain.paged_rows import PagedRows
-from relayer.domain.pinned import Pinned
 from relayer.wire.fields import Status
 
 NONCE_LIFE_MS = 10 * 60 * 1000
@@ -198,11 +196,6 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         )
 
     @property
-    def next_seq(self) -> int:
-        """Return the slot of the next entry."""
-        return self.position.seq + 1
-
-    @property
     def nbytes(self) -> int:
         """Return about how many bytes the state takes in memory."""
         outcomes, unread = self.known.held
@@ -239,7 +232,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         """Apply the next entry, and return its operations with their outcomes, in their order.
 
         Args:
-            entry: the entry of slot `next_seq`; sequence, chain and seal were verified by the caller.
+            entry: the entry of the next slot; sequence, chain and seal were verified by the caller.
             digest: the SHA-256 of its stored bytes.
 
         Raises:

@@ -21,7 +21,7 @@ from cachetools import LRUCache, TLRUCache
 from pydantic import BaseModel, ValidationError
 
 from relayer.access.accounts import Access, Accounts, Principal
-from relayer.access.fleet import FleetKeys
+from relayer.access.store_keys import FleetKeys
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
 from relayer.http.limits import (
@@ -40,9 +40,8 @@ from relayer.lib.work import Deadline, FairExecutor
 from relayer.ports import Clock
 from relayer.wire import codec as base64url
 from relayer.wire import signing
-from relayer.wire.codec import Reader
+from relayer.wire.codec import Malformed, NotAccepted, Reader, UnsealError
 from relayer.wire.connections import Connections
-from relayer.wire.errors import Malformed, NotAccepted, UnsealError
 from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, MAX_SEALED_KEY, SealedKey, named_fleet_key
 from relayer.wire.sealing import FIRST_GENERATION
 from relayer.wire.service import ProblemField

@@ -11,12 +11,11 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from relayer.access.fleet import FleetKeys
-from relayer.access.store_key import check_rights, probe
+from relayer.access.store_keys import FleetKeys, check_rights, probe
 from relayer.errors import StoreError, StoreFull, StoreUnavailable, WrongRelayerKey
 from relayer.log.objects import LogPorts
 from relayer.telemetry import log
-from relayer.wire.schemas import ReadyResponse
+from relayer.wire.service import ReadyResponse
 
 MOST_SKEW_MS = 30_000
 # Several load balancers may ask every second; the store is asked less often.

@@ -101,7 +101,6 @@ class Limits:
 
     Args:
         failures: the rate of refused requests of each peer.
-        strangers: the rate of each peer's requests for accounts that have nothing stored here.
     """
 
     def __init__(
@@ -112,14 +111,13 @@ class Limits:
         account: Limit = ACCOUNT,
         agent: Limit = AGENT,
         failures: Limit = FAILURES,
-        strangers: Limit = STRANGERS,
     ) -> None:
         self._clock = clock
         self._enabled = enabled
         self._accounts = Buckets(account)
         self._agents = Buckets(agent)
         self._failures = Buckets(failures)
-        self._strangers = Buckets(strangers)
+        self._strangers = Buckets(STRANGERS)
 
     def charge(self, account: str, agent_key: bytes, cost: float) -> None:
         """Charge a request to both its account and its agent, or to neither if one has too few tokens.
@@ -399,15 +397,14 @@ class RequestBodies:
 
     Args:
         most: maximum bytes of all bodies.
-        per_peer: maximum bytes of one peer's bodies that are larger than `SMALL`.
     """
 
     SMALL = 64 * 1024
+    _PER_PEER = 16 * _MIB
 
-    def __init__(self, limits: Limits, *, most: int = 64 * _MIB, per_peer: int = 16 * _MIB) -> None:
+    def __init__(self, limits: Limits, *, most: int = 64 * _MIB) -> None:
         self._limits = limits
         self._most = most
-        self._per_peer = per_peer
         # Ordered by the time of their last bytes, the latest last.
         self._open: OrderedDict[_Body, None] = OrderedDict()
         self.nbytes = 0
@@ -462,7 +459,7 @@ class RequestBodies:
         self._open.move_to_end(body)
         if body.nbytes > self.SMALL:
             large = [one for one in self._open if one.peer == body.peer and one.nbytes > self.SMALL]
-            while sum(one.nbytes for one in large) > self._per_peer:
+            while sum(one.nbytes for one in large) > self._PER_PEER:
                 self._refuse(large.pop(0), body)
         while self.nbytes > self._most:
             held: Counter[str] = Counter()

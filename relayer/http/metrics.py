@@ -33,7 +33,7 @@ from relayer.http.health import PROBE_SECONDS, Readiness
 from relayer.http.limits import RATE_CAUSES
 from relayer.http.problems import HttpProblem
 from relayer.ports import Clock, Embedder, EmbeddingModel, ObjectInfo, ObjectStore, T, WrappedStore
-from relayer.wire.loopback import is_loopback
+from relayer.wire.calls import is_loopback
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from relayer import errors
 from relayer.domain.operations import Refusal
 from relayer.log.objects import PositionUnknown, RollbackDetected
-from relayer.wire.errors import NotAccepted
+from relayer.wire.codec import NotAccepted
 from relayer.wire.service import Problem, ProblemField
 
 MEDIA_TYPE = "application/problem+json"

@@ -20,29 +20,35 @@ from aiohttp.web import BaseRequest
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from relayer.access.accounts import Access, Accounts, Principal
-from relayer.access.fleet import FleetKeys
 from relayer.access.quotas import Quotas
+from relayer.access.store_keys import FleetKeys
 from relayer.errors import Refused
 from relayer.http.health import Readiness
 from relayer.http.metrics import CONTENT_TYPE, MetricsPage
 from relayer.http.problems import HttpProblem, unauthorized
+from relayer.jobs import model_work
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.use_cases.capture import analyze, get_job
-from relayer.use_cases.changes import ChangeStreams, changes
 from relayer.use_cases.consolidate import propose, take
 from relayer.use_cases.erase import erase_memory, erase_namespace, get_erasure, rotate_keys
 from relayer.use_cases.insight import active_recall, ask
 from relayer.use_cases.lifecycle import delete, restore, supersede
-from relayer.use_cases.memories import export, forget_memory, get_memory, list_memories
-from relayer.use_cases.model_work import model_work
+from relayer.use_cases.memories import (
+    ChangeStreams,
+    changes,
+    export,
+    forget_memory,
+    get_memory,
+    list_memories,
+)
 from relayer.use_cases.overview import list_namespaces, newest_days, profile, standing
 from relayer.use_cases.recall import recall_encoded
 from relayer.use_cases.remember import import_memories, remember
 from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as base64url
-from relayer.wire import memories, questions, schemas, service
-from relayer.wire.errors import Malformed, NotAccepted
+from relayer.wire import questions, schemas, service
+from relayer.wire.codec import Malformed, NotAccepted
 from relayer.wire.fields import (
     AUDIENCE_PATTERN,
     MAX_AUDIENCES,
@@ -52,7 +58,7 @@ from relayer.wire.fields import (
     Trust,
     Vocabulary,
 )
-from relayer.wire.memories import MAX_LIMIT, MAX_WAIT_MS
+from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS
 from relayer.wire.sealed_keys import SealedKey, named_fleet_key
 from relayer.wire.signing import Prover, RevocationsRequest, RevocationsResponse, RevocationsView, Right
 
@@ -146,23 +152,23 @@ def table() -> tuple[Route, ...]:
     # Each route takes one or two lines, so that this can be read as a table.
     # fmt: off
     return (
-        Route("POST", "/v1/memories", write, 2, memories.RememberRequest, memories.RememberResponse, _given(remember),
+        Route("POST", "/v1/memories", write, 2, schemas.RememberRequest, schemas.RememberResponse, _given(remember),
               "Remember 1 to 100 items; durable and recallable when it answers."),
-        Route("GET", "/v1/memories", read, 1, ListQuery, memories.ListResponse, _given(list_memories), "List memories, newest first."),
-        Route("POST", "/v1/memories/list", read, 1, memories.ListRequest, memories.ListResponse, _list,
+        Route("GET", "/v1/memories", read, 1, ListQuery, schemas.ListResponse, _given(list_memories), "List memories, newest first."),
+        Route("POST", "/v1/memories/list", read, 1, schemas.ListRequest, schemas.ListResponse, _list,
               "List the memories that pass a filter, newest first."),
-        Route("GET", "/v1/memories/{id}", read, 1, None, memories.MemoryResponse, _given(get_memory), "One memory with its history."),
-        Route("DELETE", "/v1/memories/{id}", write, 2, ForgetQuery, memories.ForgetResponse, _forget,
+        Route("GET", "/v1/memories/{id}", read, 1, None, schemas.MemoryResponse, _given(get_memory), "One memory with its history."),
+        Route("DELETE", "/v1/memories/{id}", write, 2, ForgetQuery, schemas.ForgetResponse, _forget,
               "Forget a memory: hidden from recall, kept in its history; or erase it with its history."),
-        Route("POST", "/v1/recall", read, 1, memories.RecallRequest, memories.RecallResponse, _recall,
+        Route("POST", "/v1/recall", read, 1, schemas.RecallRequest, schemas.RecallResponse, _recall,
               "Find memories by a query or a vector; may return nothing.", bytes_a_token=1024, seconds=RECALL_SECONDS),
-        Route("POST", "/v1/analyze", write, 5, memories.AnalyzeRequest, memories.AnalyzeResponse, _analyze,
+        Route("POST", "/v1/analyze", write, 5, schemas.AnalyzeRequest, schemas.AnalyzeResponse, _analyze,
               "Keep what is worth keeping of a turn.", seconds=ANALYZE_SECONDS, statuses=(200, 202)),
         Route("POST", "/v1/transcript", read, 1, service.TranscriptRequest, service.TranscriptResponse, _given(transcript),
               "The turns of a session that were kept word for word."),
         Route("POST", "/v1/model-work", write, 5, questions.ModelWorkRequest, questions.ModelWorkResponse, _given(model_work),
               "For the gateway's model: take its last answer, and return the next question of a promised job.", seconds=ANALYZE_SECONDS),
-        Route("GET", "/v1/jobs/{id}", read, 1, JobQuery, memories.JobResponse, _given(get_job),
+        Route("GET", "/v1/jobs/{id}", read, 1, JobQuery, schemas.JobResponse, _given(get_job),
               "The truth about a job, waiting for its end up to wait_ms."),
         # Each page decrypts up to a hundred pointers.
         Route("GET", "/v1/namespaces", read, 5, NamespacesQuery, service.NamespacesResponse, _given(list_namespaces),
@@ -173,13 +179,13 @@ def table() -> tuple[Route, ...]:
               "The account's list of revocations, as it signed it.", namespaced=False),
         Route("PUT", "/v1/account/revocations", admin, 10, RevocationsRequest, RevocationsResponse, _revoke,
               "Replace the account's list of revocations by a newer one.", namespaced=False),
-        Route("GET", "/v1/context", read, 1, ContextQuery, memories.ContextResponse, _given(newest_days),
+        Route("GET", "/v1/context", read, 1, ContextQuery, schemas.ContextResponse, _given(newest_days),
               "The newest memories of the newest days, for a session that begins."),
         Route("GET", "/v1/profile", read, 2, ProfileQuery, service.ProfileResponse, _given(profile),
               "What is known of the user and their work, as one Markdown document that cites its memories."),
         Route("GET", "/v1/standing", read, 2, StandingQuery, service.StandingResponse, _given(standing),
               "What should stand in every prompt of a session: dangers, how to answer, who the person is."),
-        Route("GET", "/v1/changes", read, 1, ChangesQuery, memories.ChangesResponse, _changes,
+        Route("GET", "/v1/changes", read, 1, ChangesQuery, schemas.ChangesResponse, _changes,
               "What became of memories after a point in the log, waiting for it up to wait_ms; with the header "
               "accept: text/event-stream, as server-sent events."),
         Route("POST", "/v1/export", read, 10, service.ExportRequest, service.ExportLine, _export,
@@ -187,32 +193,32 @@ def table() -> tuple[Route, ...]:
               seconds=EXPORT_SECONDS, media_type=JSON_LINES),
         Route("POST", "/v1/import", write, 5, service.ImportRequest, service.ImportResponse, _given(import_memories),
               "Store a page of what an export showed; the same page again stores nothing twice."),
-        Route("POST", "/v1/memories/{id}/supersede", write, 2, memories.SupersedeRequest, memories.SupersedeResponse, _given(supersede),
+        Route("POST", "/v1/memories/{id}/supersede", write, 2, schemas.SupersedeRequest, schemas.SupersedeResponse, _given(supersede),
               "Store a new version of a memory; the old one stays in its history."),
-        Route("POST", "/v1/memories/{id}/restore", write, 2, None, memories.RestoreResponse, _given(restore),
+        Route("POST", "/v1/memories/{id}/restore", write, 2, None, schemas.RestoreResponse, _given(restore),
               "Bring back a forgotten memory, or an old version of one."),
-        Route("POST", "/v1/memories/delete", write, 5, memories.DeleteRequest, memories.DeleteResponse, _delete,
+        Route("POST", "/v1/memories/delete", write, 5, schemas.DeleteRequest, schemas.DeleteResponse, _delete,
               "Forget, or erase, the memories that pass a filter; dry_run counts them."),
         Route("POST", "/v1/consolidation", read, 10, service.ConsolidationRequest, service.ConsolidationResponse, _given(propose),
               "What could be tidied up: repetitions, and what later memories replaced or contradict; changes nothing."),
         Route("POST", "/v1/consolidation/take", write, 10, service.TakeRequest, service.TakeResponse, _given(take),
               "Carry out proposals of a consolidation whose memories did not change meanwhile."),
-        Route("POST", "/v1/namespaces/erase", admin, 10, memories.EraseNamespaceRequest, memories.EraseNamespaceResponse,
+        Route("POST", "/v1/namespaces/erase", admin, 10, schemas.EraseNamespaceRequest, schemas.EraseNamespaceResponse,
               _given(erase_namespace), "Erase a namespace; a dry run says what would go."),
-        Route("POST", "/v1/namespaces/rotate", admin, 10, memories.RotateKeysRequest, memories.RotateKeysResponse,
+        Route("POST", "/v1/namespaces/rotate", admin, 10, schemas.RotateKeysRequest, schemas.RotateKeysResponse,
               _rotate, "Seal a namespace again under another secret, and erase what the old one opened.", seconds=EXPORT_SECONDS),
-        Route("GET", "/v1/erasures/{id}", read, 1, None, memories.ErasureView, _given(get_erasure),
+        Route("GET", "/v1/erasures/{id}", read, 1, None, schemas.ErasureView, _given(get_erasure),
               "How far an erasure is: erased, destroyed, confirmed.", namespaced=False),
-        Route("POST", "/v1/active-recall", read, 5, memories.ActiveRecallRequest, memories.ActiveRecallResponse, _given(active_recall),
+        Route("POST", "/v1/active-recall", read, 5, schemas.ActiveRecallRequest, schemas.ActiveRecallResponse, _given(active_recall),
               "What to remind an assistant of before it answers; may be nothing.", seconds=MODEL_SECONDS, ends_with_caller=True),
-        Route("POST", "/v1/ask", read, 5, memories.AskRequest, memories.AskResponse, _given(ask),
+        Route("POST", "/v1/ask", read, 5, schemas.AskRequest, schemas.AskResponse, _given(ask),
               "Answer a question from memories alone, with citations.", seconds=MODEL_SECONDS, ends_with_caller=True),
-        Route("GET", "/health", None, 0, None, schemas.HealthResponse, _health, "The process answers."),
-        Route("GET", "/ready", None, 0, None, schemas.ReadyResponse, _ready, "It can serve: each check by name.", statuses=(200, 503)),
-        Route("GET", "/version", None, 0, None, schemas.VersionResponse, _version, "What a client needs to know."),
+        Route("GET", "/health", None, 0, None, service.HealthResponse, _health, "The process answers."),
+        Route("GET", "/ready", None, 0, None, service.ReadyResponse, _ready, "It can serve: each check by name.", statuses=(200, 503)),
+        Route("GET", "/version", None, 0, None, service.VersionResponse, _version, "What a client needs to know."),
         Route("GET", "/metrics", None, 0, None, None, _metrics, "Prometheus metrics."),
         Route("GET", "/openapi.json", None, 0, None, None, _openapi, "This document."),
-        Route("GET", "/v1/keys", None, 0, None, schemas.KeysResponse, _keys, "The keys to seal for, signed by the relayer."),
+        Route("GET", "/v1/keys", None, 0, None, service.KeysResponse, _keys, "The keys to seal for, signed by the relayer."),
     )
     # fmt: on
 
@@ -373,7 +379,7 @@ class Services:
     fleet: FleetKeys
     readiness: Readiness
     metrics: MetricsPage
-    version: schemas.VersionResponse
+    version: service.VersionResponse
     document: Callable[[], bytes]
 
 
@@ -397,7 +403,7 @@ def _given(use_case: Callable[..., Awaitable[BaseModel]]) -> Handler:
 
 
 async def _recall(to: Services, call: AcceptedCall) -> Reply:
-    asked = call.body_as(memories.RecallRequest)
+    asked = call.body_as(schemas.RecallRequest)
     return Reply(await recall_encoded(to.context, call.access, asked, call.deadline))
 
 
@@ -452,7 +458,7 @@ class ListQuery(_Query):
 
 
 async def _list(to: Services, call: AcceptedCall) -> Reply:
-    asked = dict(call.body_as(memories.ListRequest))
+    asked = dict(call.body_as(schemas.ListRequest))
     del asked["namespace"]
     return Reply.encoded(await list_memories(to.context, call.access, **asked, deadline=call.deadline))
 
@@ -477,7 +483,7 @@ def _check_may_erase(call: AcceptedCall) -> None:
 
 
 async def _analyze(to: Services, call: AcceptedCall) -> Reply:
-    answer = await analyze(to.context, call.access, call.body_as(memories.AnalyzeRequest), call.deadline)
+    answer = await analyze(to.context, call.access, call.body_as(schemas.AnalyzeRequest), call.deadline)
     return Reply.encoded(answer, 200 if answer.state == "done" else 202)
 
 
@@ -576,7 +582,7 @@ async def _export(to: Services, call: AcceptedCall) -> Reply:
 
 
 async def _delete(to: Services, call: AcceptedCall) -> Reply:
-    if call.body_as(memories.DeleteRequest).mode == "erase":
+    if call.body_as(schemas.DeleteRequest).mode == "erase":
         _check_may_erase(call)
     return await _given(delete)(to, call)
 
@@ -584,7 +590,7 @@ async def _delete(to: Services, call: AcceptedCall) -> Reply:
 async def _rotate(to: Services, call: AcceptedCall) -> Reply:
     access, principal = call.access, call.principal
     try:
-        encoded = base64url.decode(call.body_as(memories.RotateKeysRequest).memory_key)
+        encoded = base64url.decode(call.body_as(schemas.RotateKeysRequest).memory_key)
     except Malformed as error:
         raise HttpProblem("malformed", "memory_key is not base64url.") from error
     private = to.fleet.private(named_fleet_key(encoded))
@@ -599,7 +605,7 @@ async def _rotate(to: Services, call: AcceptedCall) -> Reply:
 
 
 async def _health(to: Services, _: AcceptedCall) -> Reply:
-    return Reply.encoded(schemas.HealthResponse(status="ok", version=to.version.version))
+    return Reply.encoded(service.HealthResponse(status="ok", version=to.version.version))
 
 
 async def _ready(to: Services, _: AcceptedCall) -> Reply:
@@ -623,12 +629,12 @@ async def _openapi(to: Services, _: AcceptedCall) -> Reply:
 async def _keys(to: Services, _: AcceptedCall) -> Reply:
     current = to.fleet.current()
     views = tuple(
-        schemas.FleetKeyView(
+        service.FleetKeyView(
             day=key.day, public_key=base64url.encode(key.public_key), not_after=key.not_after
         )
         for key in current.keys
     )
-    answer = schemas.KeysResponse(
+    answer = service.KeysResponse(
         identity=base64url.encode(current.identity),
         issued_at=current.issued_at,
         keys=views,

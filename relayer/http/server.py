@@ -32,8 +32,8 @@ from relayer.lib.work import Requester, current_requester
 from relayer.ports import Randomness, RequestSpan, Traces
 from relayer.telemetry import describe, log, name_request
 from relayer.wire import signing
+from relayer.wire.codec import NotAccepted
 from relayer.wire.connections import Connections
-from relayer.wire.errors import NotAccepted
 from relayer.wire.signing import PROOF_HEADER
 
 T = TypeVar("T")

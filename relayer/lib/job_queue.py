@@ -19,7 +19,8 @@ from relayer.domain.operations import JobState
 from relayer.errors import QueueFull
 from relayer.lib.scheduler import Wake
 from relayer.ports import Clock
-from relayer.wire.retries import doubled
+from relayer.wire.calls import doubled
+from relayer.wire.fields import DAY_MS
 
 _FIRST_PAUSE = 2.0
 _LONGEST_PAUSE = 300.0
@@ -37,7 +38,6 @@ class JobLimits:
         per_namespace: jobs of one namespace that may be pending.
         per_account: jobs of one account that may be pending, in all of its namespaces that are open here.
         bad_answers: unusable responses of the model before a job fails.
-        patience_ms: how long a job may wait for a model that does not respond, before it fails.
         takeover_ms: the age from which a job is run here although another replica accepted it.
     """
 
@@ -45,7 +45,6 @@ class JobLimits:
     per_namespace: int = 64
     per_account: int = 256
     bad_answers: int = 3
-    patience_ms: int = 24 * 3600 * 1000
     takeover_ms: int = 90_000
 
 
@@ -83,7 +82,6 @@ class JobQueue:
     """Chooses which pending job runs next, and keeps the progress of each; see the module.
 
     Attributes:
-        limits: see `JobLimits`.
         running: the account and namespace of each job that runs here, by the job's id.
         counts: numbers of finished, failed and delayed jobs and of dropped facts, for metrics; they identify no account.
         wake: set when there may be work.
@@ -181,7 +179,6 @@ class JobQueue:
         return held[item.account], turns.get(item.account, 0), turns.get(item.place, 0), item.job.accepted_at
 
 
-DAY_MS = 24 * 3600 * 1000
 _MOST_ACCOUNTS = 20_000
 
 

@@ -2,6 +2,8 @@
 
 A failure of a round does not end its task: it is counted and reported, and the next round follows. `Wake` lets other code
 start the next round of a task early.
+
+Cooperative yielding for long computations on the event loop.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
 
@@ -67,8 +70,6 @@ class Scheduler:
     """Runs tasks from `start` to the end of its ``async with`` block, which cancels them and waits for them.
 
     Args:
-        clock: the clock for pauses.
-        randomness: the source of random pauses.
         report: called with the task's name and the exception after each failure; the next round follows all the same.
 
     Attributes:
@@ -121,3 +122,20 @@ class Scheduler:
     def _failed(self, name: str, error: BaseException) -> None:
         self.failures[name] += 1
         self._report(name, error)
+
+
+# The time in seconds for which a computation may hold the event loop, and other callbacks may have to wait.
+_SECONDS = 0.001
+
+
+class Turns:
+    """Yields to the event loop whenever a computation has held it for a millisecond."""
+
+    def __init__(self) -> None:
+        self._since = perf_counter()
+
+    async def give(self) -> None:
+        """Yield to all other ready callbacks if a millisecond has passed since the last time; else return immediately."""
+        if perf_counter() - self._since >= _SECONDS:
+            await asyncio.sleep(0)
+            self._since = perf_counter()

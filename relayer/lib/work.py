@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from relayer.errors import AccountBusy, DeadlineExceeded, QueueFull, RelayerError
 from relayer.ports import Clock, CrossEncoder, Embedder, EmbeddingModel, Randomness
-from relayer.wire.retries import doubled
+from relayer.wire.calls import doubled
 
 
 @dataclass(frozen=True, slots=True)

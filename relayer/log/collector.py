@@ -1,6 +1,10 @@
-"""Garbage collection: deletes the objects that the log no longer needs. Apart from erasures, no other code deletes them.
+"""Deletion of objects: garbage collection of what the log no longer needs, and what erasures delete permanently.
 
-These are slots that segments cover, segments that were merged or lost a race, and indexes that were replaced. Any relayer
+Erasures call `destroy`, which deletes every version of an object, and `left_of`, which checks that nothing remains. The
+collector calls `discard`, which costs fewer requests and deletes older versions only where the store keeps them. All of
+them make a small number of requests at the same time, and may be repeated.
+
+`Collector` deletes the objects that the log no longer needs. Apart from erasures, no other code deletes them. These are slots that segments cover, segments that were merged or lost a race, and indexes that were replaced. Any relayer
 may collect, at any time, without a namespace's key. Each step is one swap of the manifest, so that a relayer that stops or
 stalls anywhere leaves a state from which the next one continues:
 
@@ -21,15 +25,86 @@ named by now, or its swap will be refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 import msgspec
 
 from relayer.domain.namespace import Manifest
-from relayer.log.erasure.destruction import discard
-from relayer.log.objects import LogPorts, ManifestView, SeenManifest
-from relayer.ports import ObjectInfo, Swapped
+from relayer.errors import VersionsHidden
+from relayer.lib.work import in_windows
+from relayer.log.objects import Layout, LogPorts, ManifestView, SeenManifest
+from relayer.ports import Found, ObjectInfo, ObjectStore, Swapped
+
+# A small number, because requests use the store at the same time.
+_AT_ONCE = 4
+
+
+async def destroy(store: ObjectStore, keys: Iterable[str]) -> int:
+    """Delete objects permanently, with every version of them.
+
+    Returns:
+        The number of versions deleted; an object counts as one if its versions may not be listed.
+
+    Raises:
+        VersionsHidden: the store keeps versions and does not list them, so nothing can be deleted permanently.
+    """
+    return sum(await in_windows(partial(_destroy, store), keys, _AT_ONCE))
+
+
+async def discard(store: ObjectStore, keys: Iterable[str], swapped: str) -> None:
+    """Delete objects that will not be read again, with their older versions if the store keeps versions.
+
+    Listing the versions of each key would cost as much as the append that wrote it. So only the versions of ``swapped`` are
+    counted: a store that shows more than one version of it keeps versions. If versions are kept but may not be listed, they
+    are not deleted. Only an erasure needs them to be deleted, and it reports that it cannot go on.
+
+    Args:
+        store: the store.
+        keys: the keys of the objects to delete.
+        swapped: the key of an object that was swapped since versioning was last switched on or off in the store.
+    """
+    rest = list(keys)
+    if not rest:
+        return
+    try:
+        keeps_versions = await store.versions(swapped) > 1
+    except VersionsHidden:
+        keeps_versions = False
+    # Never delete first and purge later: a key that was deleted but has versions left is not listed any more.
+    await in_windows(partial(_destroy if keeps_versions else _delete, store), rest, _AT_ONCE)
+
+
+async def left_of(store: ObjectStore, keys: Iterable[str]) -> int:
+    """Return the number of versions that the store still keeps of these keys. Raises as `destroy`."""
+    return sum(await in_windows(partial(_left, store), keys, _AT_ONCE))
+
+
+async def _destroy(store: ObjectStore, key: str) -> int:
+    try:
+        return await store.purge(key)
+    except VersionsHidden as error:
+        if error.kept:
+            raise
+    await store.delete(key)
+    return 1
+
+
+async def _delete(store: ObjectStore, key: str) -> int:
+    await store.delete(key)
+    return 1
+
+
+async def _left(store: ObjectStore, key: str) -> int:
+    try:
+        return await store.versions(key)
+    except VersionsHidden as error:
+        if error.kept:
+            raise
+    return int(isinstance(await store.get(key, byte_range=(0, 1)), Found))
+
 
 GRACE_MS = 60 * 60 * 1000
 # The maximum difference between the times in a listing and those of responses, which other machines of the store may have given.
@@ -87,7 +162,6 @@ class Collector:
 
     def __init__(self, ports: LogPorts, account: str, incarnation: bytes, grace_ms: int = GRACE_MS) -> None:
         self._store = ports.store
-        self._layout = ports.layout
         self._incarnation = incarnation
         self._grace_ms = grace_ms
         # A view of its own: the collector must have read the manifest itself before it deletes, and no request waits for it.
@@ -161,21 +235,21 @@ class Collector:
         return Collection(CollectionStage.SWEEP, len(dead), len(loose))
 
     async def _discard(self, keys: list[str]) -> None:
-        await discard(self._store, keys, self._layout.store_key(self._layout.manifest(self._incarnation)))
+        await discard(self._store, keys, Layout.manifest(self._incarnation))
 
     async def _slots(self) -> list[ObjectInfo]:
-        return await self._list(self._layout.entries(self._incarnation))
+        return await self._list(Layout.entries(self._incarnation))
 
     async def _loose(self, before_ms: int) -> list[str]:
         """List the keys of segments and indexes that no manifest names and that are older than a time of the store."""
-        layout, incarnation = self._layout, self._incarnation
-        rows = await self._list(layout.segments(incarnation)) + await self._list(layout.indexes(incarnation))
+        incarnation = self._incarnation
+        rows = await self._list(Layout.segments(incarnation)) + await self._list(Layout.indexes(incarnation))
         # The manifest is read after the listings, so that an object they show and it names by then is not deleted.
-        named = {layout.store_key(key) for key in (await self._manifest.read()).named}
+        named = (await self._manifest.read()).named
         return [row.key for row in rows if row.key not in named and row.modified + _SKEW_MS < before_ms]
 
     async def _list(self, prefix: str) -> list[ObjectInfo]:
-        return [row async for row in self._store.list(self._layout.store_key(prefix))]
+        return [row async for row in self._store.list(prefix)]
 
 
 def seq_of(key: str) -> int:

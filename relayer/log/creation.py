@@ -27,7 +27,7 @@ from relayer.domain.namespace import (
 )
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, WrongCustody, WrongGeneration
 from relayer.lib.work import Backoff, both, in_windows
-from relayer.log.objects import LogPorts, ObjectSealer, SeenManifest
+from relayer.log.objects import Layout, LogPorts, ObjectSealer, SeenManifest
 from relayer.ports import Absent, Found, Throttled, Unchanged
 
 INCARNATION_SIZE = 16
@@ -69,7 +69,7 @@ async def find(ports: LogPorts, account: str, name: str) -> Pointer | None:
 
 async def find_tagged(ports: LogPorts, account: str, tag: str) -> Pointer | None:
     """Return the pointer of the name with this tag, see `RelayerKeys.tag`. Like `find`, and raises the same."""
-    key = ports.layout.pointer(ports.keys.tag("account", account), tag)
+    key = Layout.pointer(ports.keys.tag("account", account), tag)
     found = await _Creation(ports, account).read_pointer_at(key)
     return None if found is None or found.pointer.state is PointerState.ERASED else found.pointer
 
@@ -165,7 +165,7 @@ async def page_pointers(
     all.
     """
     creation = _Creation(ports, account)
-    start = ports.layout.pointers(ports.keys.tag("account", account))
+    start = Layout.pointers(ports.keys.tag("account", account))
     keys = [key for key in await ports.keys_below(start) if key > start + after]
     page = keys[:limit]
     read = await in_windows(creation.read_pointer_at, page)
@@ -301,7 +301,7 @@ class _Creation:
         return current is not None and _is_same(current.pointer, pointer)
 
     async def read_manifest(self, pointer: Pointer) -> SeenManifest | None:
-        key = self._ports.layout.manifest(pointer.incarnation)
+        key = Layout.manifest(pointer.incarnation)
         found = await self._get(key)
         if isinstance(found, Absent):
             return None
@@ -324,7 +324,7 @@ class _Creation:
         return keys if current else None
 
     async def _open_keyring(self, pointer: Pointer, secret: bytes) -> NamespaceKeys:
-        key = self._ports.layout.keyring(pointer.incarnation)
+        key = Layout.keyring(pointer.incarnation)
         found = await self._get(key)
         if isinstance(found, Absent):
             raise CorruptNamespace("a namespace has a manifest and no keyring")
@@ -390,7 +390,7 @@ class _Creation:
             account=self._account,
             earlier=earlier,
         )
-        key = self._ports.layout.keyring(pointer.incarnation)
+        key = Layout.keyring(pointer.incarnation)
         sealed = self._sealer.seal_keyring(self._account, pointer.incarnation, key, keyring)
         settled = await self._settle(key, sealed)
         return self._open(pointer, key, settled, secret), settled != sealed
@@ -406,9 +406,9 @@ class _Creation:
             CorruptNamespace: there are entries or segments, but no manifest.
             NamespaceClosed: it was erased since its pointer was read.
         """
-        layout, incarnation = self._ports.layout, pointer.incarnation
-        for start in (layout.entries(incarnation), layout.segments(incarnation)):
-            async for _ in self._ports.store.list(layout.store_key(start)):
+        incarnation = pointer.incarnation
+        for start in (Layout.entries(incarnation), Layout.segments(incarnation)):
+            async for _ in self._ports.store.list(start):
                 if await self.read_manifest(pointer) is not None:
                     return  # another process has just created it
                 if not await self.is_current(pointer):
@@ -419,7 +419,7 @@ class _Creation:
         """Create a manifest, empty unless one is given, if none exists, and return the one in the store."""
         if manifest is None:
             manifest = Manifest(format=MANIFEST_FORMAT, chain_digest=genesis(pointer.incarnation))
-        key = self._ports.layout.manifest(pointer.incarnation)
+        key = Layout.manifest(pointer.incarnation)
         sealed = self._sealer.seal_manifest(self._account, pointer.incarnation, key, manifest)
         found = await self._settle(key, sealed)
         return self._sealer.unseal_manifest(self._account, pointer.incarnation, key, found)
@@ -437,13 +437,12 @@ class _Creation:
     async def _write(self, key: str, data: bytes, etag: str | None, backoff: Backoff) -> None:
         """Try once to write. The next read shows whether it succeeded, so only throttling is handled here, by a pause."""
         store = self._ports.store
-        at = self._ports.layout.store_key(key)
-        outcome = await (store.create(at, data) if etag is None else store.swap(at, data, etag))
+        outcome = await (store.create(key, data) if etag is None else store.swap(key, data, etag))
         if isinstance(outcome, Throttled):
             await self._ports.clock.sleep(backoff.next_delay(outcome.retry_after))
 
     async def _get(self, key: str) -> Found | Absent:
-        outcome = await self._ports.store.get(self._ports.layout.store_key(key))
+        outcome = await self._ports.store.get(key)
         assert not isinstance(outcome, Unchanged), "no etag was given"
         return outcome
 

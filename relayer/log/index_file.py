@@ -32,8 +32,15 @@ from relayer.domain.namespace import LogPosition, Manifest
 from relayer.domain.operations import facet_schema
 from relayer.domain.snapshot import SNAPSHOT_FORMAT, StateReader
 from relayer.errors import CorruptNamespace, StoreUnavailable
-from relayer.log.erasure.destruction import destroy
-from relayer.log.objects import LogPorts, ObjectLocation, ObjectSealer, PartSealer, ReadAhead
+from relayer.log.collector import destroy
+from relayer.log.objects import (
+    IncarnationObjects,
+    Layout,
+    LogPorts,
+    ObjectLocation,
+    PartSealer,
+    ReadAhead,
+)
 from relayer.log.replica import Replica, StartingState
 from relayer.ports import Absent, Created, EmbeddingModel
 from relayer.wire import codec as ulid
@@ -300,16 +307,13 @@ _ULID_RANDOM = 10
 _ROUNDS = 5
 
 
-class IndexObjects:
-    """The stored indexes of the log that ``replica`` follows. They are read through ``ahead``, see `ReadAhead`."""
+class IndexObjects(IncarnationObjects):
+    """The stored indexes of the log that ``replica`` follows."""
 
     def __init__(
         self, ports: LogPorts, account: str, replica: Replica, ahead: ReadAhead | None = None
     ) -> None:
-        self._ports = ports
-        self._ahead = ahead or ReadAhead(ports)
-        self._sealer = ObjectSealer(ports)
-        self._account = account
+        super().__init__(ports, account, replica.incarnation, ahead)
         self._replica = replica
 
     async def open(self, manifest: Manifest, model: EmbeddingModel) -> IndexReader | None:
@@ -320,8 +324,8 @@ class IndexObjects:
         """
         if not manifest.index_key or manifest.index_model != model_tag(model):
             return None
-        at = self._ports.layout.store_key(manifest.index_key)
-        reader = await IndexReader.open(self._ahead, at, self._place(manifest.index_key))
+        key = manifest.index_key
+        reader = await IndexReader.open(self._ahead, key, self._place(key))
         if reader is None:
             return None
         head = reader.head
@@ -343,7 +347,7 @@ class IndexObjects:
         positions = self._replica.positions()
         now = max(self._replica.store_time, 0)
         name = ulid.make(now, self._ports.randomness.bytes(_ULID_RANDOM))
-        key = self._ports.layout.index(self._replica.incarnation, positions[-1].seq, name)
+        key = Layout.index(self._incarnation, positions[-1].seq, name)
         return IndexBuilder(self._place(key), positions, model, blocks)
 
     async def publish(self, builder: IndexBuilder, model: EmbeddingModel, data: bytes, erased: int) -> bool:
@@ -360,9 +364,8 @@ class IndexObjects:
             CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: it is not known whether it is named; that is
                 harmless.
         """
-        at = self._ports.layout.store_key(builder.key)
         try:
-            if not isinstance(await self._ports.store.create(at, data), Created):
+            if not isinstance(await self._ports.store.create(builder.key, data), Created):
                 return False
         except StoreUnavailable:
             return False
@@ -373,7 +376,7 @@ class IndexObjects:
             await self._replica.catch_up()
             if len(self._replica.state.erased) != erased:
                 if (await self._replica.manifest.read()).index_key != builder.key:
-                    await destroy(self._ports.store, [at])
+                    await destroy(self._ports.store, [builder.key])
                 return False
             if seen.manifest.index_model == tag and seen.manifest.index_seq >= seq:
                 return False
@@ -382,5 +385,5 @@ class IndexObjects:
         return False
 
     def _place(self, key: str) -> PartSealer:
-        place = ObjectLocation(ObjectType.INDEX, self._account, self._replica.incarnation, key)
+        place = ObjectLocation(ObjectType.INDEX, self._account, self._incarnation, key)
         return PartSealer(self._sealer, place)

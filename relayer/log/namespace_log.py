@@ -54,6 +54,10 @@ from relayer.wire.sealing import OVERHEAD
 _ENTRY_FRAME = 512 + OVERHEAD
 
 
+# The maximum age of the view of the log's head; if it is older, a write reads the next slot first.
+_FRESH_SECONDS = 2.0
+
+
 @dataclass(frozen=True, slots=True)
 class CommitterLimits:
     """The limits of a committer. Times are in seconds, except for ``most_skew_ms``.
@@ -65,7 +69,6 @@ class CommitterLimits:
         entry_operations: the maximum number of operations in an entry.
         record_bytes: the maximum sealed size of a record in bytes.
         give_up_after: how long a submission may wait for the store.
-        fresh_for: the maximum age of the view of the log's head; if it is older, a write reads the next slot first.
         retry_after: the delay that a caller gets when the queue is full.
         most_skew_ms: the maximum difference between the clocks of the store and this machine, in ms. Beyond it nothing is
             written: an entry with a time in the future would make `apply` refuse later operations as expired (I8), long
@@ -78,7 +81,6 @@ class CommitterLimits:
     entry_operations: int = 1024
     record_bytes: int = MAX_RECORD
     give_up_after: float = 30.0
-    fresh_for: float = 2.0
     retry_after: float = 1.0
     most_skew_ms: int = EXPIRY_GRACE_MS
 
@@ -344,7 +346,7 @@ class Committer:
             await asyncio.sleep(0)
         self._in_hand = self._queue.next_batch()
         seen = self._replica.seen_at
-        if seen is None or self._clock.monotonic() - seen > self._limits.fresh_for:
+        if seen is None or self._clock.monotonic() - seen > _FRESH_SECONDS:
             await self._replica.catch_up()
         batch = self._in_hand = self._answer(self._in_hand)
         if not batch:
@@ -362,7 +364,7 @@ class Committer:
         ahead = state.last_time - self._replica.store_time
         entry = Entry(
             version=ENTRY_VERSION,
-            seq=state.next_seq,
+            seq=state.position.seq + 1,
             previous=state.position.digest,
             batch=self._random.bytes(BATCH_ID_SIZE),  # unique to this attempt (I10)
             writer=self._writer,
@@ -486,7 +488,7 @@ Allowance: TypeAlias = Callable[[Sequence[Operation]], Awaitable[Callable[[Seque
 
 
 def begin_reads(
-    ahead: ReadAhead, layout: Layout, models: Iterable[EmbeddingModel], incarnation: bytes, manifest: Manifest
+    ahead: ReadAhead, models: Iterable[EmbeddingModel], incarnation: bytes, manifest: Manifest
 ) -> None:
     """Begin to read the objects that opening a log needs: its index, the segments after the index, and the next slot.
 
@@ -497,7 +499,7 @@ def begin_reads(
     """
     known = 0
     if manifest.index_key and manifest.index_model in map(model_tag, models):
-        ahead.begin(layout.store_key(manifest.index_key), (0, FIRST_BYTES))
+        ahead.begin(manifest.index_key, (0, FIRST_BYTES))
         known = manifest.index_seq
     missing = [row for row in manifest.segments if row.last_seq > known]
     first = next(windows(missing), [])
@@ -505,8 +507,8 @@ def begin_reads(
     # takes longer than the latency that this would save.
     if sum(row.size for row in first) <= FIRST_BYTES:
         for row in first:
-            ahead.begin(layout.store_key(row.key))
-    ahead.begin(layout.store_key(layout.entry(incarnation, max(known, manifest.snap_seq) + 1)))
+            ahead.begin(row.key)
+    ahead.begin(Layout.entry(incarnation, max(known, manifest.snap_seq) + 1))
 
 
 class NamespaceLog:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -33,42 +33,18 @@ from relayer.ports import (
     Clock,
     Found,
     GetOutcome,
-    ObjectInfo,
     ObjectStore,
     Randomness,
     SwapOutcome,
     Swapped,
     Unchanged,
-    check_key,
 )
-from relayer.wire.codec import render
-from relayer.wire.errors import UnsealError
+from relayer.wire.codec import UnsealError, render
 from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
-    """The keys of objects in a store, below ``prefix``, which may be empty.
-
-    All methods but `at` return a key without the prefix. This is the key that an object is sealed for, so that the objects of
-    a bucket copied to another prefix can still be unsealed. `at` returns the key to use in requests to the store. Raises
-    `ValueError`: the prefix is neither empty nor an object key.
-    """
-
-    prefix: str = ""
-
-    def __post_init__(self) -> None:
-        if self.prefix:
-            check_key(self.prefix)
-
-    def store_key(self, key: str) -> str:
-        """Return the key in the store, with the prefix.
-
-        Example:
-            >>> Layout("team").store_key("relayer")
-            'team/relayer'
-        """
-        return f"{self.prefix}/{key}" if self.prefix else key
+    """The keys of objects in a store, which are also the places that objects are sealed for."""
 
     @staticmethod
     def relayer() -> str:
@@ -238,7 +214,7 @@ TRUST_MS = 10 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class LogPorts:
-    """The ports that a log needs: the store and the layout of its keys, the clock, the randomness, and the relayer's keys.
+    """The ports that a log needs: the store, the clock, the randomness, and the relayer's keys.
 
     Attributes:
         trust_ms: for how long in ms a read of the manifest confirms slots, by the store's time; 0 reads the manifest for
@@ -249,29 +225,20 @@ class LogPorts:
     clock: Clock
     randomness: Randomness
     keys: RelayerKeys = field(repr=False)
-    layout: Layout = field(default_factory=Layout)
     trust_ms: int = TRUST_MS
 
     async def get(self, key: str) -> Found | None:
-        """Return the object at a key of the layout, None if it is absent; raises `StoreError`."""
-        found = await self.store.get(self.layout.store_key(key))
+        """Return the object at a key, None if it is absent; raises `StoreError`."""
+        found = await self.store.get(key)
         return found if isinstance(found, Found) else None
 
     def pointer_key(self, account: str, name: str) -> str:
         """Return the key of a namespace's pointer."""
-        return self.layout.pointer(
-            self.keys.tag("account", account), self.keys.tag("namespace", account, name)
-        )
-
-    async def rows_below(self, start: str) -> AsyncIterator[ObjectInfo]:
-        """Yield the objects whose keys begin with ``start``, with keys of the layout, unordered; raises `StoreError`."""
-        strip = len(self.layout.store_key("x")) - 1
-        async for row in self.store.list(self.layout.store_key(start)):
-            yield replace(row, key=row.key[strip:])
+        return Layout.pointer(self.keys.tag("account", account), self.keys.tag("namespace", account, name))
 
     async def keys_below(self, start: str) -> list[str]:
-        """Return the keys of the layout that begin with ``start``, sorted; raises `StoreError`."""
-        return sorted([row.key async for row in self.rows_below(start)])
+        """Return the keys that begin with ``start``, sorted; raises `StoreError`."""
+        return sorted([row.key async for row in self.store.list(start)])
 
 
 class ReadAhead:
@@ -441,8 +408,7 @@ class ManifestView:
         self._sealer = ObjectSealer(ports)
         self._account = account
         self._incarnation = incarnation
-        self._key = ports.layout.manifest(incarnation)
-        self._at = ports.layout.store_key(self._key)
+        self._key = Layout.manifest(incarnation)
         self._manifest: Manifest | None = None
         self._etag: str | None = None
         self._validated_at: int | None = None
@@ -484,7 +450,7 @@ class ManifestView:
             NamespaceClosed: it does not exist, because the namespace was erased.
         """
         async with self._one_at_a_time:
-            outcome = await self._ports.store.get(self._at, if_none_match=self._etag)
+            outcome = await self._ports.store.get(self._key, if_none_match=self._etag)
             if isinstance(outcome, Unchanged):
                 assert self._manifest is not None, "an etag was given"
                 assert self._etag is not None, "an etag was given"
@@ -494,7 +460,7 @@ class ManifestView:
                 return self._take(outcome)
             except CorruptNamespace:
                 # A truncated response causes the same error, so the manifest is read once more.
-                return self._take(await self._ports.store.get(self._at))
+                return self._take(await self._ports.store.get(self._key))
 
     async def swap(self, seen: SeenManifest, new: Manifest) -> SwapOutcome:
         """Replace the manifest if, and only if, it is still the one that was ``seen``.
@@ -503,7 +469,7 @@ class ManifestView:
         write.
         """
         sealed = self._sealer.seal_manifest(self._account, self._incarnation, self._key, new)
-        return await self._ports.store.swap(self._at, sealed, seen.etag)
+        return await self._ports.store.swap(self._key, sealed, seen.etag)
 
     async def settle(self, seen: SeenManifest, new: Manifest, mine: Callable[[Manifest], bool]) -> bool:
         """Swap like `swap`, and read the manifest afterwards to find out whether it happened, whatever the outcome (I9).
@@ -589,8 +555,8 @@ class LinkedEntry:
     size: int = 0
 
 
-class Slots:
-    """The slots of one incarnation. They are read through ``ahead``, see `ReadAhead`."""
+class IncarnationObjects:
+    """Objects of one incarnation, which are read through ``ahead``, see `ReadAhead`."""
 
     def __init__(
         self, ports: LogPorts, account: str, incarnation: bytes, ahead: ReadAhead | None = None
@@ -601,9 +567,13 @@ class Slots:
         self._account = account
         self._incarnation = incarnation
 
+
+class Slots(IncarnationObjects):
+    """The slots of one incarnation."""
+
     def key(self, seq: int) -> str:
         """Return the slot's key in the store."""
-        return self._ports.layout.store_key(self._ports.layout.entry(self._incarnation, seq))
+        return Layout.entry(self._incarnation, seq)
 
     async def read(self, start: int, count: int) -> Tail:
         """Read ``count`` slots from ``start`` on concurrently; raises `StoreError`."""
@@ -666,7 +636,7 @@ class Slots:
         return self._sealer.seal(self._place(entry.seq), encode_stored(entry))
 
     def _place(self, seq: int) -> ObjectLocation:
-        key = self._ports.layout.entry(self._incarnation, seq)
+        key = Layout.entry(self._incarnation, seq)
         return ObjectLocation(ObjectType.ENTRY, self._account, self._incarnation, key)
 
 

@@ -186,7 +186,7 @@ class Replica:
                         await asyncio.sleep(0)
                         budget = _SLICE_BYTES
                     budget -= sum(map(len, linked.entry.operations))
-                    if linked.entry.seq < self.state.next_seq:
+                    if linked.entry.seq <= self.state.position.seq:
                         continue  # the state has it already
                     if linked.entry.previous != self.state.position.digest:
                         raise CorruptNamespace(
@@ -229,7 +229,7 @@ class Replica:
         count = 1
         for _ in range(_RELOADS):
             while True:
-                start = self.state.next_seq
+                start = self.state.position.seq + 1
                 tail = await self.slots.read(start, count)
                 self.store_time = tail.times[-1]
                 if not await self.vouched(start, tail.times):
@@ -240,7 +240,7 @@ class Replica:
                         await asyncio.sleep(0)
                         budget = _SLICE_BYTES
                     budget -= len(slot.data)
-                    if slot.seq < self.state.next_seq:
+                    if slot.seq <= self.state.position.seq:
                         continue  # the committer has written and applied it in the meantime
                     position = self.state.position
                     linked = await self._guarded(self.slots.link(slot, position))

@@ -10,7 +10,7 @@
     report     store the report of the former incarnation's erasure
     succeed    exchange the incarnation in the pointer
 
-Then the erasure destroys the former incarnation, its keyring first (`relayer.log.erasure.namespaces`). Every step may be
+Then the erasure destroys the former incarnation, its keyring first (`relayer.log.erasure`). Every step may be
 repeated by any relayer at any time: a relayer that continues uses the incarnation that the pointer names and the keyring
 that is there, and of several that copy at the same time, the manifest of the first one counts. Segments that no manifest
 names are deleted by the collector. Nothing is copied before the log is closed, so that nothing that is erased later is in
@@ -31,14 +31,13 @@ from relayer.domain.operations import Close, Origin, decode_operation
 from relayer.errors import StoreUnavailable
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.creation import begin_succession, complete_successor, settle_successor, succeed
-from relayer.log.erasure.namespaces import namespace_report
-from relayer.log.erasure.reports import ErasureKind, ErasureReports, SeenReport
+from relayer.log.erasure import ErasureKind, ErasureReports, SeenReport, namespace_report
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import LinkedEntry, LogPorts
 from relayer.log.replica import Replica
 from relayer.log.segments import PackBuilder, Segment, Segments
 from relayer.ports import Randomness
-from relayer.wire.errors import UnsealError
+from relayer.wire.codec import UnsealError
 from relayer.wire.sealed_keys import SealedKey
 from relayer.wire.sealing import SALT_SIZE
 

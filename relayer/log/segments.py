@@ -21,7 +21,14 @@ from relayer.domain.namespace import SegmentRow
 from relayer.domain.operations import Entry, decode_versioned, encode_stored
 from relayer.errors import CorruptNamespace, StoreThrottled
 from relayer.lib.work import AT_ONCE
-from relayer.log.objects import LinkedEntry, LogPorts, ObjectLocation, ObjectSealer, PartSealer, ReadAhead
+from relayer.log.objects import (
+    IncarnationObjects,
+    Layout,
+    LinkedEntry,
+    ObjectLocation,
+    ObjectSealer,
+    PartSealer,
+)
 from relayer.ports import Absent, Created, Throttled
 from relayer.wire import codec as ulid
 from relayer.wire.sealing import ObjectType
@@ -266,17 +273,8 @@ class Segment:
             raise CorruptNamespace(f"a segment lacks entry {expected}")
 
 
-class Segments:
-    """The segments of one incarnation in the store. They are read through ``ahead``, see `ReadAhead`."""
-
-    def __init__(
-        self, ports: LogPorts, account: str, incarnation: bytes, ahead: ReadAhead | None = None
-    ) -> None:
-        self._ports = ports
-        self._ahead = ahead or ReadAhead(ports)
-        self._sealer = ObjectSealer(ports)
-        self._account = account
-        self._incarnation = incarnation
+class Segments(IncarnationObjects):
+    """The segments of one incarnation in the store."""
 
     async def read(self, row: SegmentRow) -> Segment | None:
         """Read a segment; None if it is absent, which means that the manifest has changed since.
@@ -284,9 +282,8 @@ class Segments:
         Raises:
             CorruptNamespace: the bytes in the store do not have the digest that the manifest names.
         """
-        key = self._ports.layout.store_key(row.key)
         for _ in range(2):  # a response may have been truncated, so a failed read is retried once
-            outcome = await self._ahead.get(key)
+            outcome = await self._ahead.get(row.key)
             if isinstance(outcome, Absent):
                 return None
             if await _digest(outcome.data) == row.digest:
@@ -310,10 +307,10 @@ class Segments:
             StoreError: the store did not accept it.
         """
         name = ulid.make(now_ms, self._ports.randomness.bytes(_ULID_RANDOM))
-        key = self._ports.layout.segment(self._incarnation, first_seq, name)
+        key = Layout.segment(self._incarnation, first_seq, name)
         data = builder.finish(self._place(key))
         digest = await _digest(data)
-        outcome = await self._ports.store.create(self._ports.layout.store_key(key), data)
+        outcome = await self._ports.store.create(key, data)
         if isinstance(outcome, Throttled):
             raise StoreThrottled("the store asks for patience", outcome.retry_after)
         if not isinstance(outcome, Created):

@@ -22,7 +22,7 @@ from functools import partial
 from relayer.domain import operations as ops
 from relayer.domain.erasures import Erasure
 from relayer.errors import EmbedderUnavailable, QueueFull
-from relayer.jobs.tasks import input_of, promise_summary, seal_input
+from relayer.jobs import input_of, promise_summary, seal_input
 from relayer.lib.scheduler import OnError, Periodic
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -31,7 +31,8 @@ from relayer.namespaces.records import OpenedMemory
 from relayer.search.passages import MOST_VECTORS, Meaning, is_long, passages
 from relayer.search.rows import Vector
 from relayer.wire.codec import lp
-from relayer.wire.memories import MAX_DELETED, Selection
+from relayer.wire.fields import DAY_MS
+from relayer.wire.schemas import MAX_DELETED, Selection
 from relayer.writing.drafts import embed_with_contexts, new_id, seal_vector
 
 _ID_SIZE = 16
@@ -246,7 +247,6 @@ async def _further(
 
 
 EXPIRY_SECONDS = 600.0
-DAY_MS = 86_400_000
 
 
 def forgetting_inactive(ctx: Context, days: int) -> Periodic:

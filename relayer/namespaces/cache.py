@@ -73,8 +73,7 @@ class OpenNamespaces:
 
     Args:
         ports: the store, and what logs need to use it.
-        model: the newest embedding model.
-        calibration: the calibration of that model.
+        model: the newest embedding model, with its calibration.
         limits: see `CacheLimits`.
         former: the previous model and its calibration, if namespaces may still have its vectors.
         making: called before a namespace is created, for example to create its account.
@@ -415,7 +414,7 @@ class OpenNamespaces:
         self, access: Access, ahead: ReadAhead, *, create: bool
     ) -> creation.OpenedNamespace | None:
         models = [known.model for known in (self.newest, self.former) if known is not None]
-        on_manifest = partial(begin_reads, ahead, self._ports.layout, models)
+        on_manifest = partial(begin_reads, ahead, models)
         found: creation.OpenedNamespace | None
         if create:
             await self.make_account(access)

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from relayer.access.accounts import Access
 from relayer.crypto import NamespaceKeys
+from relayer.domain.containers import Pinned
 from relayer.domain.erasures import Erasure
 from relayer.domain.namespace import LogPosition, Manifest
 from relayer.domain.operations import (
@@ -38,11 +39,10 @@ from relayer.domain.operations import (
     RecordState,
     stored_in,
 )
-from relayer.domain.pinned import Pinned
 from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
-from relayer.lib.turns import Turns
+from relayer.lib.scheduler import Turns
 from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.log.compactor import Compaction, CompactionLimits
@@ -56,11 +56,10 @@ from relayer.namespaces.stored import blocks_of, read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.essentials import Essential, essential_of
 from relayer.search.index import MemoryIndex
-from relayer.search.key_mask import KeyMask
+from relayer.search.rows import KeyMask
 from relayer.search.terms import named_in, names_any
-from relayer.wire import schemas
-from relayer.wire.fields import Status
-from relayer.wire.memories import RecallRequest, Selection
+from relayer.wire.fields import Consistency, Position, Status
+from relayer.wire.schemas import RecallRequest, Selection
 
 _WORD = re.compile(r"\w+")
 # The fewest characters of a part of a group's name by which a query may mention the group.
@@ -149,10 +148,12 @@ class OpenNamespace:
     # Vectors of texts that were embedded alone, by a keyed digest of model and text, so that no text is stored and none can
     # be looked up. Each namespace has a cache of its own: response times reveal nothing about the queries of another one.
     _vectors: LRUCache[bytes, NDArray[np.float32]] = field(init=False)
+    _vectors_key: bytes = field(init=False, repr=False)
     _essentials: LRUCache[bytes, Essential | None] = field(default_factory=lambda: LRUCache(_ESSENTIALS))
 
     def __post_init__(self, ahead: ReadAhead | None) -> None:
         self._indexed.set()
+        self._vectors_key = self.keys.idempotency_mac("cache of vectors")
         self._forget_vectors()
         self.view = self._new_view()
         self.log = NamespaceLog(
@@ -164,7 +165,7 @@ class OpenNamespace:
             ahead=ahead,
             allowance=self.allowance,
         )
-        self.log.replica.subscribe(self._on_applied, self._on_reset)
+        self.replica.subscribe(self._on_applied, self._on_reset)
 
     def _new_view(self) -> NamespaceView:
         view = self._view_of(self.former or self.newest)
@@ -200,37 +201,37 @@ class OpenNamespace:
     @property
     def position(self) -> LogPosition:
         """The position in the log that has been applied."""
-        return self.log.state.position
+        return self.replica.state.position
 
     @property
     def last_time(self) -> int:
         """The latest timestamp of an entry, in ms."""
-        return self.log.state.last_time
+        return self.replica.state.last_time
 
     @property
     def broken(self) -> bool:
         """Return whether the namespace has to be opened again before requests can use it."""
-        return self._failure is not None or self.log.replica.broken or self.log.state.closed
+        return self._failure is not None or self.replica.broken or self.replica.state.closed
 
     @property
     def nbytes(self) -> int:
         """Return the approximate size in memory, in bytes."""
         kept = int(self._vectors.currsize) + len(self._essentials) * _ESSENTIAL_BYTES
-        return _EMPTY_BYTES + self.log.replica.nbytes + self.view.nbytes + kept
+        return _EMPTY_BYTES + self.replica.nbytes + self.view.nbytes + kept
 
     # State in the log.
 
     def ids(self) -> list[bytes]:
         """Return the ids of all records in log order, including verbatim turns and records that cannot be decrypted."""
-        return list(self.log.state.records)
+        return list(self.replica.state.records)
 
     def state(self, record: bytes) -> RecordState | None:
         """Return the state of a record in the log; None if there is none."""
-        return self.log.state.records.get(record)
+        return self.replica.state.records.get(record)
 
     def states(self, *, newest_first: bool = False) -> Iterator[RecordState]:
         """Yield the states of all records, in log order unless ``newest_first``. The caller must not await while iterating."""
-        known = self.log.state.records.values()
+        known = self.replica.state.records.values()
         return reversed(known) if newest_first else iter(known)
 
     def is_live(self, record: bytes) -> bool:
@@ -240,23 +241,23 @@ class OpenNamespace:
 
     def jobs(self) -> list[JobState]:
         """Return all jobs, in log order."""
-        return list(self.log.state.jobs.values())
+        return list(self.replica.state.jobs.values())
 
     def job(self, job: bytes) -> JobState | None:
         """Return a job; None if there is none with this id."""
-        return self.log.state.jobs.get(job)
+        return self.replica.state.jobs.get(job)
 
     def erasures(self) -> list[Erasure]:
         """Return all erasures, in log order."""
-        return list(self.log.state.erasures.known.values())
+        return list(self.replica.state.erasures.known.values())
 
     def erasure(self, erasure: bytes) -> Erasure | None:
         """Return an erasure; None if there is none with this id."""
-        return self.log.state.erasures.known.get(erasure)
+        return self.replica.state.erasures.known.get(erasure)
 
     def erasure_of(self, record: bytes) -> Erasure | None:
         """Return the erasure that deleted a record permanently; None if there is none."""
-        return self.log.state.erasures.erasure_of(record)
+        return self.replica.state.erasures.erasure_of(record)
 
     def seen_before(self, access: Access) -> dict[int, Outcome]:
         """Return the outcomes of this request's operations if it was received before, by index; call `refresh` first.
@@ -264,20 +265,20 @@ class OpenNamespace:
         A request whose operations depend on the content of the namespace is evaluated only once: when it is sent again,
         memories stored after the first response are not among those that its author meant.
         """
-        return self.log.state.known.of_request(access.principal.author, access.principal.nonce)
+        return self.replica.state.known.of_request(access.principal.author, access.principal.nonce)
 
     def of_the_same_text(self, record: bytes) -> tuple[bytes, ...]:
         """Return the records that have the same text as this one, including itself."""
-        state = self.log.state
+        state = self.replica.state
         return state.duplicates.of_text(state.records[record].content)
 
     def duplicate_of(self, key: bytes) -> RecordState | None:
         """Return the newest record of which a new one would be a duplicate; ``key`` is from `NamespaceKeys.likeness_mac`."""
-        return self.state(self.log.state.duplicates.newest(key))
+        return self.state(self.replica.state.duplicates.newest(key))
 
     def was_taken_back(self, content: bytes) -> bool:
         """Return whether a text was forgotten or erased; ``content`` is its `NamespaceKeys.content_mac`."""
-        return self.log.state.was_taken_back(content)
+        return self.replica.state.was_taken_back(content)
 
     # Records and memories.
 
@@ -299,10 +300,9 @@ class OpenNamespace:
 
     def hit(self, number: int) -> OpenedMemory:
         """Decrypt a search hit, given its key in the index; raises `CorruptNamespace` if it can no longer be decrypted."""
-        record = self.view.by_number(number)
-        memory = self._memory(record)
+        memory = self._memory(self.view.records.get(number))
         if memory is None:
-            raise CorruptNamespace("a hit of a search is not in the log")
+            raise CorruptNamespace("a hit of a search does not open, or is not in the log")
         return memory
 
     def shown(
@@ -314,7 +314,7 @@ class OpenNamespace:
         `CorruptNamespace`: as `hit`.
         """
         record = self.view.table.id_of(number)
-        state = self.log.state.records[record]
+        state = self.replica.state.records[record]
         replaced = [(by, self._stands(by)) for by, *_ in self.view.table.replaced(record)]
         made_of = (
             state.supersedes,
@@ -367,7 +367,7 @@ class OpenNamespace:
 
     def _stands(self, record: bytes) -> bool:
         """Return whether what a record replaced is over: it was not forgotten or erased, though it may have been replaced itself."""
-        state = self.log.state.records.get(record)
+        state = self.replica.state.records.get(record)
         return state is not None and state.status is not Status.FORGOTTEN
 
     def _is_searchable(self, record: bytes) -> bool:
@@ -426,7 +426,7 @@ class OpenNamespace:
     @property
     def repeats_texts(self) -> bool:
         """Return whether several records may have the same text, because the audience or the speaker differs."""
-        return self.log.state.duplicates.repeats
+        return self.replica.state.duplicates.repeats
 
     def index(self, *, past: bool = False) -> MemoryIndex:
         """Return the index of live memories, or of superseded and forgotten ones; call `wait_indexed` before a search."""
@@ -467,7 +467,7 @@ class OpenNamespace:
 
     def state_of_hit(self, number: int) -> RecordState:
         """Return the state of a hit in the log, without decrypting the record."""
-        return self.log.state.records[self.view.table.id_of(number)]
+        return self.replica.state.records[self.view.table.id_of(number)]
 
     def allowed(self, request: RecallRequest, now: int) -> KeyMask | None:
         """Return the keys of the records that pass a recall's filters; None if all do. ``now`` is in ms."""
@@ -547,8 +547,7 @@ class OpenNamespace:
         if len(texts) != 1:
             return await embedder.embed(texts, query=query, prompt=prompt)
         data = f"{embedder.model.sha256} {query:d}{prompt:d} {texts[0]}".encode("utf-8", "surrogatepass")
-        key = self.keys.idempotency_mac("cache of vectors")
-        place, kept = hashlib.blake2b(data, key=key, digest_size=16).digest(), self._vectors
+        place, kept = hashlib.blake2b(data, key=self._vectors_key, digest_size=16).digest(), self._vectors
         known = kept.get(place)
         if known is None:
             known = (await embedder.embed(texts, query=query, prompt=prompt)).copy()
@@ -581,8 +580,8 @@ class OpenNamespace:
 
     async def read(
         self,
-        consistency: schemas.Consistency,
-        min_position: schemas.Position | None = None,
+        consistency: Consistency,
+        min_position: Position | None = None,
         since: float | None = None,
     ) -> None:
         """Bring log and view up to date as the consistency level requires; ``since`` as in `Replica.read`."""
@@ -591,13 +590,13 @@ class OpenNamespace:
 
     async def read_log(
         self,
-        consistency: schemas.Consistency,
-        min_position: schemas.Position | None = None,
+        consistency: Consistency,
+        min_position: Position | None = None,
         since: float | None = None,
     ) -> None:
         """Bring the log up to date as the consistency level requires, see `read`; the view may lag behind."""
         wanted = LogPosition(min_position.seq, bytes.fromhex(min_position.digest)) if min_position else None
-        await self.log.replica.read(consistency, wanted, since)
+        await self.replica.read(consistency, wanted, since)
 
     @property
     def lags(self) -> bool:
@@ -607,7 +606,7 @@ class OpenNamespace:
     async def refresh(self, deadline: Deadline) -> None:
         """Bring log and view up to date with every acknowledged write."""
         async with deadline.step("read"):
-            await self.read(schemas.Consistency.STRONG)
+            await self.read(Consistency.STRONG)
 
     async def append(
         self,
@@ -648,9 +647,10 @@ class OpenNamespace:
             await self._indexed.wait()
         if self._failure is not None:
             raise CorruptNamespace("the view could not follow the log; it is opened again") from self._failure
-        if self.log.state.closed:
+        if self.replica.state.closed:
             raise NamespaceClosed("the namespace was erased")
-        self.view.cut_over()
+        if self.view.coming is not None:
+            self.view.cut_over()
 
     async def changed(self, seconds: float) -> None:
         """Wait until the log changes, for ``seconds`` at most."""
@@ -668,7 +668,7 @@ class OpenNamespace:
     @property
     def last_late(self) -> int:
         """The newest entry that contains bodies of records that had been erased before it; 0 if there is none."""
-        return self.log.state.erasures.last_late
+        return self.replica.state.erasures.last_late
 
     @property
     def needs_maintenance(self) -> bool:
@@ -713,7 +713,7 @@ class OpenNamespace:
         """
         if not seq:
             return 0
-        records = self.log.state.records
+        records = self.replica.state.records
         return len(records) - sum(1 for _ in takewhile(lambda one: one.seq > seq, reversed(records.values())))
 
     async def indexed(self) -> int:
@@ -731,7 +731,7 @@ class OpenNamespace:
             # A process that opens the index then need not measure the baseline before its first response.
             await self.measure_baseline()
         async with self._tending:
-            view, state = await self._pinned(), self.log.state
+            view, state = await self._pinned(), self.replica.state
             try:
                 # There is no await between these: everything that is pinned belongs to one position in the log.
                 erased, records = len(state.erased), self.records_ever
@@ -766,7 +766,7 @@ class OpenNamespace:
             view = self.view
             pinned = await view.pin()
             if self._indexing is None and self._failure is None and view is self.view:
-                self.log.state.pinned = Pinned()
+                self.replica.state.pinned = Pinned()
                 return pinned
             view.unpin()
 
@@ -782,7 +782,7 @@ class OpenNamespace:
                 # A task that is cancelled before its first step does not run its `finally` clause.
                 self._end_indexing()
             # The log's subscribers are methods of this object. Without them only the users of the namespace refer to its keys.
-            self.log.replica.unsubscribe()
+            self.replica.unsubscribe()
             self._restored = None
             self._behind.clear()
             # Wake callers of `changed`: there will be no more changes here.
@@ -828,14 +828,14 @@ class OpenNamespace:
         if any(isinstance(item.operation, Erase | Close) for item in applied):
             # A vector reveals its text, and the cache does not know which of its vectors are those of erased texts.
             self._forget_vectors()
-        if self.log.state.closed:
+        if self.replica.state.closed:
             # The namespace was erased and must not be served any more: release its content now, not when its key expires.
             self._behind.clear()
             self.view = self._new_view()
             self._wake()
             return
         if self._indexing is None and sum(map(_weight, applied)) <= SLICE_BYTES:
-            self.view.apply(self.log.state, applied)
+            self.view.apply(self.replica.state, applied)
         else:
             self._behind.extend(applied)
             if self._indexing is None:
@@ -863,7 +863,7 @@ class OpenNamespace:
                 while self._behind and room > 0:
                     part.append(self._behind.popleft())
                     room -= _weight(part[-1])
-                self.view.apply(self.log.state, part)
+                self.view.apply(self.replica.state, part)
                 await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 - after any failure, the view must not be used
             self._failure = error

@@ -24,7 +24,7 @@ from relayer.crypto import NamespaceKeys
 from relayer.domain import operations as ops
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace
-from relayer.lib.turns import Turns
+from relayer.lib.scheduler import Turns
 from relayer.namespaces.labels import LabelColumns
 from relayer.namespaces.records import RecordCache, RecordTable
 from relayer.ports import EmbeddingModel, Randomness
@@ -33,7 +33,7 @@ from relayer.search.index import MemoryIndex, PinnedIndex
 from relayer.search.passages import Meaning, is_long, passages
 from relayer.search.rows import search_row
 from relayer.search.terms import indexed_text, terms, variety
-from relayer.wire.errors import UnsealError
+from relayer.wire.codec import UnsealError
 from relayer.wire.sealing import SALT_SIZE
 
 # The number of memories that may still lack a vector when a namespace switches to the new model. A namespace that is
@@ -174,32 +174,6 @@ class Journal:
         journal = cls()
         journal._last, journal._pages, journal._stored = parts.last, parts.pages, parts.count
         return journal
-
-
-def changes_of(
-    state: NamespaceState, operation: ops.Operation | ops.MalformedBody, outcome: ops.Outcome
-) -> Iterator[tuple[ChangeKind, bytes]]:
-    """Yield the changes that an applied operation made, each with the id of the memory, in order."""
-    match operation:
-        case ops.Put(stored=stored) if outcome.result is ops.OperationResult.STORED:
-            yield from _remembered(state, stored.record)
-        case ops.Supersede(head=head, stored=stored):
-            yield from ((ChangeKind.SUPERSEDED, head), (ChangeKind.REMEMBERED, stored.record))
-        case ops.Forget(head=head):
-            yield ChangeKind.FORGOTTEN, head
-        case ops.Restore(record=record, head=head):
-            yield from [(ChangeKind.SUPERSEDED, head)] if head else []
-            yield ChangeKind.RESTORED, record
-        case ops.Erase():
-            erasure = state.erasures.known[outcome.subject]
-            yield from ((ChangeKind.ERASED, record) for record in (*erasure.records, *erasure.derived))
-        case ops.JobFinished(stored=results):
-            kept = set(state.jobs[operation.job].results)
-            for stored in results:
-                if stored.record in kept:
-                    yield from _remembered(state, stored.record)
-        case _:
-            return
 
 
 def _remembered(state: NamespaceState, record: bytes) -> Iterator[tuple[ChangeKind, bytes]]:
@@ -360,36 +334,46 @@ class NamespaceView:
         """Apply operations as the log did; called once for each applied entry, in order."""
         for item in applied:
             if not item.repeated and item.outcome.result is not ops.OperationResult.REFUSED:
-                self._follow(state, item.operation, item.outcome)
-                for what, record in changes_of(state, item.operation, item.outcome):
+                for what, record in self._follow(state, item.operation, item.outcome):
                     self.journal.note(item.outcome.seq, what, record)
 
     def _follow(
         self, state: NamespaceState, operation: ops.Operation | ops.MalformedBody, outcome: ops.Outcome
-    ) -> None:
+    ) -> Iterator[tuple[ChangeKind, bytes]]:
+        """Apply an operation, and then yield the changes that it made, each with the id of the memory, in order."""
         match operation:
             case ops.Put(stored=stored, replaces=head) if outcome.result is ops.OperationResult.STORED:
                 self._add(stored)
                 if (old := state.records.get(head)) is not None and old.superseded_by == stored.record:
                     self._hide(head)
+                yield from _remembered(state, stored.record)
             case ops.Supersede(head=head, stored=stored):
                 self._hide(head)
                 self._add(stored)
+                yield from ((ChangeKind.SUPERSEDED, head), (ChangeKind.REMEMBERED, stored.record))
             case ops.Forget(head=head):
                 self._hide(head)
+                yield ChangeKind.FORGOTTEN, head
             case ops.Restore(record=record, head=head):
                 self._hide(head)
                 self._show(record)
+                yield from [(ChangeKind.SUPERSEDED, head)] if head else []
+                yield ChangeKind.RESTORED, record
             case ops.Erase():
                 erasure = state.erasures.known[outcome.subject]
-                self._drop(state, (*erasure.records, *erasure.derived))
+                gone = (*erasure.records, *erasure.derived)
+                self._drop(state, gone)
+                yield from ((ChangeKind.ERASED, record) for record in gone)
             case ops.JobFinished():
-                self._finish(state, operation)
+                kept = set(state.jobs[operation.job].results)
+                self._finish(state, operation, kept)
+                for stored in operation.stored:
+                    if stored.record in kept:
+                        yield from _remembered(state, stored.record)
             case _:
-                pass
+                return
 
-    def _finish(self, state: NamespaceState, end: ops.JobFinished) -> None:
-        kept = set(state.jobs[end.job].results)
+    def _finish(self, state: NamespaceState, end: ops.JobFinished, kept: set[bytes]) -> None:
         for stored in end.stored:
             if stored.record in kept and stored.record not in self:
                 self._add(stored)

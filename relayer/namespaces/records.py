@@ -25,14 +25,13 @@ from numpy.typing import NDArray
 
 from relayer.crypto import NamespaceKeys
 from relayer.domain.operations import FACETS, WHOLE, Record, RecordState, decode_record, facets_of
-from relayer.search.key_mask import KeyMask
-from relayer.search.rows import Column
+from relayer.search.rows import Column, KeyMask
 from relayer.search.terms import Subject, named_in, names_any, subject
 from relayer.wire import codec as ulid
-from relayer.wire.errors import UnsealError
+from relayer.wire.codec import UnsealError
 from relayer.wire.fields import Status
 from relayer.wire.labels import decode_metadata, passes
-from relayer.wire.memories import Selection
+from relayer.wire.schemas import Selection
 
 # The number of records in a block. Decrypting a block for one of them takes about as long as decrypting two single records.
 BLOCK_RECORDS = 32

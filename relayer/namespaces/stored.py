@@ -17,7 +17,7 @@ import msgspec
 
 from relayer.crypto import NamespaceKeys
 from relayer.errors import CorruptNamespace
-from relayer.lib.turns import Turns
+from relayer.lib.scheduler import Turns
 from relayer.log.index_file import IndexBuilder, IndexReader, Part, block_id
 from relayer.namespaces.projection import EmbeddingSpace, Journal, JournalParts, NamespaceView, PinnedView
 from relayer.namespaces.records import BLOCK_RECORDS, RecordCache, RecordTable, RosterParts
@@ -25,9 +25,10 @@ from relayer.ports import Randomness
 from relayer.search.baseline import NullParts
 from relayer.search.dense import DenseParts
 from relayer.search.index import IndexParts, MemoryIndex
+from relayer.search.lexical import LexicalParts
 from relayer.search.ranking import Baseline
-from relayer.search.stored_terms import LexicalParts
-from relayer.wire.errors import UnsealError
+from relayer.search.rows import Buffer
+from relayer.wire.codec import UnsealError
 from relayer.wire.sealing import SALT_SIZE
 
 _BLOCK_BYTES = 512 * 1024
@@ -38,7 +39,6 @@ _LISTS = 20
 _HASH_BYTES = 1024 * 1024
 # The number of records that are rebuilt in about two milliseconds, which does not need a thread.
 _FEW = 2000
-Buffer = bytes | bytearray | memoryview
 # A section, as slices of the blocks that contain it, in order.
 _Section = list[memoryview]
 

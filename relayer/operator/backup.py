@@ -25,7 +25,7 @@ from relayer.errors import (
 )
 from relayer.lib.work import together
 from relayer.log.collector import seq_of
-from relayer.log.erasure.reports import ErasureKind
+from relayer.log.erasure import ErasureKind
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer, Slots
 from relayer.log.segments import Segments
 from relayer.operator.backup_store import FORMAT, BackupHead, BackupStore, LedgerRow, Row
@@ -317,7 +317,7 @@ class _Worker:
         return backup
 
     async def _now(self) -> int:
-        return (await self._source.store.get(self._source.layout.store_key(Layout.relayer()))).store_time
+        return (await self._source.store.get(Layout.relayer())).store_time
 
     async def _write(self, began: int) -> None:
         backup, now = self._backup, await self._now()

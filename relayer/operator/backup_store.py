@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import msgspec
 
-from relayer.access.store_key import StoredKey
+from relayer.access.store_keys import StoredKey
 from relayer.errors import CorruptNamespace, StoreUnavailable, UpgradeRequired
 from relayer.log.collector import seq_of
 from relayer.log.objects import LogPorts, ObjectLocation, ObjectSealer
@@ -124,14 +124,13 @@ class BackupStore:
         Raises:
             StoreUnavailable: five attempts in a row failed.
         """
-        at = self.ports.layout.store_key(STORE_KEY)
         for _ in range(_ATTEMPTS):
             found = await self.ports.get(STORE_KEY)
             if found is not None and found.data == data:
                 return
             if found is None:
-                await self.ports.store.create(at, data)
-            elif not isinstance(await self.ports.store.swap(at, data, found.etag), Swapped):
+                await self.ports.store.create(STORE_KEY, data)
+            elif not isinstance(await self.ports.store.swap(STORE_KEY, data, found.etag), Swapped):
                 await self.ports.clock.sleep(_PAUSE)
         raise StoreUnavailable(
             "the backup's store does not take the store key; running the backup again goes on"
@@ -141,7 +140,7 @@ class BackupStore:
         """List the objects of the backup. Call this before `holds`, `held` and `keep`."""
         self._pages = frozenset(await self.names("pages"))
         for stream in ("data/", "keyrings/"):
-            async for info in self.ports.rows_below(stream):
+            async for info in self.ports.store.list(stream):
                 if named := _NAME.fullmatch(info.key):
                     self._hold(Row(named[1], bytes.fromhex(named[2]), info.size))
 
@@ -190,7 +189,7 @@ class BackupStore:
             # Of a file that is too large, read only enough to show that it is not the object. A row's size may be that of a
             # truncated copy which was replaced since it was listed, so small sizes are not trusted.
             end = max(row.size, _SPARE) + 1
-            found = await self.ports.store.get(self.ports.layout.store_key(name), byte_range=(0, end))
+            found = await self.ports.store.get(name, byte_range=(0, end))
             if not isinstance(found, Found):
                 return None
             if hashlib.sha256(found.data).digest() == row.digest:
@@ -200,7 +199,7 @@ class BackupStore:
     async def drop(self, names: Sequence[str]) -> None:
         """Delete objects of the backup permanently, including older versions of them."""
         for name in names:
-            await self.ports.store.purge(self.ports.layout.store_key(name))
+            await self.ports.store.purge(name)
 
     async def names(self, stream: str) -> list[str]:
         """Return the names of a stream in order; for runs and ledgers, only names that are numbers."""
@@ -258,7 +257,7 @@ class BackupStore:
         return head, rows
 
     async def _open(self, name: str) -> bytes:
-        async for info in self.ports.rows_below(name):
+        async for info in self.ports.store.list(name):
             if info.key == name and info.size > _LARGEST:
                 raise CorruptNamespace(f"{name} of the backup has {info.size:,} bytes, more than the maximum")
         found = await self.ports.get(name)
@@ -280,7 +279,7 @@ async def create(ports: LogPorts, key: str, data: bytes, failure: str) -> Found 
     ``failure`` is the beginning of the error message. Raises `StoreUnavailable`: five attempts in a row failed.
     """
     for _ in range(_ATTEMPTS):
-        outcome = await ports.store.create(ports.layout.store_key(key), data)
+        outcome = await ports.store.create(key, data)
         if isinstance(outcome, Created):
             return None
         if isinstance(outcome, Exists) and (found := await ports.get(key)):

@@ -1,13 +1,13 @@
-"""A catalogue of a store: its accounts, namespaces and erasure reports, the kinds of its objects, and findings about them.
+"""The contents of a store, past anything that is damaged: accounts, namespaces, erasure reports, logs, and findings.
 
 `read_catalogue` lists accounts and their pointers, and `read_reports` the reports of erasures. `kind_of` and `incarnation_of`
 classify an object by its key. A `Defect` describes one defect, with its `Flaw` and what to do about it; all commands of an
 operator use it.
 
-`walk_log` reads one log from its first entry to its last, past anything that is damaged, with findings about the damage. A replica
-stops at the first defect, because it must not serve a state that it cannot verify. An operator needs to know all defects of a
-log, and what can still be read after them. It reads the manifest, the segments that it names and the entries after them, applies
-each entry to a state, and starts again if the log was compacted meanwhile.
+`walk_log` reads one log from its first entry to its last. A replica stops at the first defect, because it must not serve a state
+that it cannot verify. An operator needs to know all defects of a log, and what can still be read after them. The walk reads the
+manifest, the segments that it names and the entries after them, applies each entry to a state, and starts again if the log was
+compacted meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from relayer.domain.state import NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed, RelayerError, UpgradeRequired
 from relayer.lib.work import AT_ONCE, in_windows, together
 from relayer.log.collector import seq_of
-from relayer.log.erasure.reports import ErasureReport, ErasureReports
+from relayer.log.erasure import ErasureReport, ErasureReports
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ManifestView, ObjectSealer, SeenManifest, Slots
 from relayer.log.segments import Segments
 
@@ -452,7 +452,7 @@ class _Walker:
                 self._take(linked, row.key)
                 self.walk.in_segments += 1
         except UNREADABLE as error:
-            first = max(row.first_seq, self.walk.state.next_seq)
+            first = max(row.first_seq, self.walk.state.position.seq + 1)
             self._broken(Defect.from_error(error, row.key, first=first, last=row.last_seq))
 
     async def _slot(self, seq: int) -> LinkedEntry | Defect:

@@ -46,7 +46,7 @@ from relayer.operator.catalogue import (
 )
 from relayer.operator.verify import keys_of
 from relayer.use_cases.memories import kept_turn
-from relayer.wire.errors import UnsealError
+from relayer.wire.codec import UnsealError
 from relayer.wire.fields import render_time
 from relayer.writing.present import show
 
@@ -107,7 +107,7 @@ async def describe_key(ports: LogPorts, catalogue: Catalogue, key: str) -> Facts
     kind, incarnation = kind_of(key), incarnation_of(key)
     size = len(found.data)
     facts = [_plain("key", key), _plain("kind", kind.value), Property("size", _size(size), size)]
-    facts += [_time("written", info.modified) async for info in ports.rows_below(key) if info.key == key]
+    facts += [_time("written", info.modified) async for info in ports.store.list(key) if info.key == key]
     owner = next((item for item in catalogue.namespaces if item.incarnation == incarnation), None)
     if incarnation is not None:
         name = owner and owner.pointer.name
@@ -323,7 +323,7 @@ class _Log:
 async def measure(ports: LogPorts, known: Collection[str] = ()) -> Stats:
     """Return the amounts in a store. This lists it once and reads every manifest; ``known`` is for `read_catalogue`."""
     stats, logs = Stats(), defaultdict[bytes, _Log](_Log)
-    async for info in ports.rows_below(""):
+    async for info in ports.store.list(""):
         kind, incarnation = kind_of(info.key), incarnation_of(info.key)
         stats.kinds[kind.value].add(info.size)
         if incarnation is not None and kind is ObjectKind.ENTRY:

@@ -1,12 +1,12 @@
-"""A probe that checks whether a store has the guarantees that the log depends on.
+"""A probe that checks whether a store has the guarantees that the log depends on, and times that are recorded in the store.
 
 "S3-compatible" does not imply correct conditional writes: some servers ignore the condition, and on others two concurrent writers
 both succeed. Such a store would silently lose acknowledged memories, so it is rejected at the start. `probe` runs all checks on
 fresh keys, `probe_erasure` only checks whether objects can be deleted with all their versions, and `probe_unless_known` skips the
 probe if one of the last seven days is recorded in the store.
 
-`stamp` records such a time under a key, and `read_stamp` reads it. Every relayer of the store can therefore report the last
-backup, too, on whichever machine it was made.
+`stamp` records the present time under a key of the store, and `read_stamp` reads it. Every relayer of the store can therefore
+report the last backup, on whichever machine it was made.
 """
 
 from __future__ import annotations
@@ -46,6 +46,56 @@ from relayer.ports import (
 )
 from relayer.wire.sealing import ObjectType
 
+_FORMAT = 1
+
+
+class Stamp(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """The stored record: its format, and the time, in ms of the store's time."""
+
+    format: int
+    at: int
+
+
+async def stamp(ports: LogPorts, key: str) -> None:
+    """Record the store's present time under a key; raises `StoreError`: the record could not be written."""
+    found = await ports.store.get(key)
+    data = ObjectSealer(ports).seal(_location(key), msgspec.msgpack.encode(Stamp(_FORMAT, found.store_time)))
+    outcome = (
+        await ports.store.swap(key, data, found.etag)
+        if isinstance(found, Found)
+        else await ports.store.create(key, data)
+    )
+    if isinstance(outcome, Created | Swapped):
+        return
+    # Another process may have recorded a time at the same moment, and its record is as good.
+    if (await read_stamp(ports, key))[0] < found.store_time:
+        raise StoreUnavailable(f"the time could not be recorded under {key}; try again")
+
+
+async def read_stamp(ports: LogPorts, key: str) -> tuple[int, int]:
+    """Return the time recorded under a key, 0 for none, and the store's time of its response; both in ms.
+
+    An unreadable record counts as none. Raises `StoreError`: the store does not respond.
+    """
+    found = await ports.store.get(key)
+    if not isinstance(found, Found):
+        return 0, found.store_time
+    try:
+        known = msgspec.msgpack.decode(ObjectSealer(ports).unseal(_location(key), found.data), type=Stamp)
+    except (CorruptNamespace, msgspec.MsgspecError):
+        return 0, found.store_time
+    return known.at if known.format == _FORMAT else 0, found.store_time
+
+
+def _location(key: str) -> ObjectLocation:
+    return ObjectLocation(ObjectType.CONSTANT, "", b"", key)
+
+
+async def last_backup(ports: LogPorts) -> int:
+    """Return when the last complete backup ended, in ms of the store's time; 0 if none is recorded. Raises as `read_stamp`."""
+    return (await read_stamp(ports, Layout.backed_up()))[0]
+
+
 # Real servers with race conditions were caught within two rounds of eight writers, so four rounds leave a margin.
 RACERS = 8
 ROUNDS = 4
@@ -78,10 +128,9 @@ async def probe(
     store: ObjectStore,
     randomness: Randomness,
     *,
-    prefix: str = "probe",
     kept: Callable[[str], None] = lambda _: None,
 ) -> ProbeReport:
-    """Check a store by concurrent creates and swaps of fresh keys below ``prefix``, which are removed again.
+    """Check a store by concurrent creates and swaps of fresh keys below ``probe/``, which are removed again.
 
     ``kept`` is called with a description of each guarantee that the store passed.
 
@@ -90,7 +139,7 @@ async def probe(
         StoreUnavailable: so many requests were throttled or got no response that there is no result.
         StoreError: as raised by the store.
     """
-    async with _probing(store, randomness, prefix) as run:
+    async with _probing(store, randomness) as run:
         for promise, check in (
             ("an object that was never written is missing and cannot be swapped", run.absence),
             (
@@ -111,7 +160,7 @@ async def probe(
     return run.report
 
 
-async def probe_erasure(store: ObjectStore, randomness: Randomness, *, prefix: str = "probe") -> str | None:
+async def probe_erasure(store: ObjectStore, randomness: Randomness) -> str | None:
     """Check only whether an object can be deleted with all its versions. This takes a few requests, and is done at every start.
 
     Returns:
@@ -121,14 +170,14 @@ async def probe_erasure(store: ObjectStore, randomness: Randomness, *, prefix: s
         StoreMisconfigured: the store keeps versions and they cannot be deleted.
         StoreError: as `probe`.
     """
-    async with _probing(store, randomness, prefix) as run:
+    async with _probing(store, randomness) as run:
         return await run.erasure()
 
 
 @asynccontextmanager
-async def _probing(store: ObjectStore, randomness: Randomness, prefix: str) -> AsyncIterator[_Probe]:
+async def _probing(store: ObjectStore, randomness: Randomness) -> AsyncIterator[_Probe]:
     """Return a context with a probe, and remove its keys at the end as far as possible. What remains is a few random bytes."""
-    run = _Probe(store, randomness, f"{prefix}/{randomness.bytes(8).hex()}")
+    run = _Probe(store, randomness, f"probe/{randomness.bytes(8).hex()}")
     try:
         yield run
     finally:
@@ -301,59 +350,8 @@ async def probe_unless_known(ports: LogPorts, version: str, *, always: bool = Fa
     probed_at, now = await read_stamp(ports, key)
     if not always and probed_at and 0 <= now - probed_at < KEPT_MS:
         return None
-    report = await probe(ports.store, ports.randomness, prefix=ports.layout.store_key("probe"))
+    report = await probe(ports.store, ports.randomness)
     # The record only saves time. If it cannot be written, the next start probes again.
     with suppress(StoreError):
         await stamp(ports, key)
     return report
-
-
-_FORMAT = 1
-
-
-class Stamp(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """The stored record: its format, and the time, in ms of the store's time."""
-
-    format: int
-    at: int
-
-
-async def stamp(ports: LogPorts, key: str) -> None:
-    """Record the store's present time under a key; raises `StoreError`: the record could not be written."""
-    place = ports.layout.store_key(key)
-    found = await ports.store.get(place)
-    data = ObjectSealer(ports).seal(_location(key), msgspec.msgpack.encode(Stamp(_FORMAT, found.store_time)))
-    outcome = (
-        await ports.store.swap(place, data, found.etag)
-        if isinstance(found, Found)
-        else await ports.store.create(place, data)
-    )
-    if isinstance(outcome, Created | Swapped):
-        return
-    # Another process may have recorded a time at the same moment, and its record is as good.
-    if (await read_stamp(ports, key))[0] < found.store_time:
-        raise StoreUnavailable(f"the time could not be recorded under {key}; try again")
-
-
-async def read_stamp(ports: LogPorts, key: str) -> tuple[int, int]:
-    """Return the time recorded under a key, 0 for none, and the store's time of its response; both in ms.
-
-    An unreadable record counts as none. Raises `StoreError`: the store does not respond.
-    """
-    found = await ports.store.get(ports.layout.store_key(key))
-    if not isinstance(found, Found):
-        return 0, found.store_time
-    try:
-        known = msgspec.msgpack.decode(ObjectSealer(ports).unseal(_location(key), found.data), type=Stamp)
-    except (CorruptNamespace, msgspec.MsgspecError):
-        return 0, found.store_time
-    return known.at if known.format == _FORMAT else 0, found.store_time
-
-
-def _location(key: str) -> ObjectLocation:
-    return ObjectLocation(ObjectType.CONSTANT, "", b"", key)
-
-
-async def last_backup(ports: LogPorts) -> int:
-    """Return when the last complete backup ended, in ms of the store's time; 0 if none is recorded. Raises as `read_stamp`."""
-    return (await read_stamp(ports, Layout.backed_up()))[0]

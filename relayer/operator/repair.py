@@ -38,7 +38,7 @@ async def quarantine(ports: LogPorts, keys: Sequence[str], now_ms: int) -> list[
         found = await ports.get(key)
         if found is None:
             continue
-        outcome = await ports.store.create(ports.layout.store_key(f"{PREFIX}{name}/{key}"), found.data)
+        outcome = await ports.store.create(f"{PREFIX}{name}/{key}", found.data)
         if not isinstance(outcome, Created | Exists):
             raise StoreUnavailable("a damaged object could not be copied to quarantine; nothing was changed")
         copied.append(key)
@@ -51,7 +51,7 @@ async def _anew(ports: LogPorts, account: str, incarnation: bytes) -> SeenManife
     The watermark is set to the end of the segments, and the count of its moves (``gc_epoch``) to a number above any that counting
     can have reached, because replicas reject a manifest in which either has decreased.
     """
-    found = await ports.store.get(ports.layout.store_key(Layout.manifest(incarnation)))
+    found = await ports.store.get(Layout.manifest(incarnation))
     rows, last = await _cover(ports, account, incarnation)
     snap_seq = rows[-1].last_seq if rows else 0
     manifest = Manifest(
@@ -297,13 +297,13 @@ class _Repairer:
             index_seq=0,
             index_model="",
         )
-        store, at = self._ports.store, self._ports.layout.store_key
+        store = self._ports.store
         sealed = ObjectSealer(self._ports).seal_manifest(*self._log[1:], key, new)
-        write = store.swap(at(key), sealed, seen.etag) if seen.etag else store.create(at(key), sealed)
+        write = store.swap(key, sealed, seen.etag) if seen.etag else store.create(key, sealed)
         if not isinstance(await write, Swapped | Created):
             raise StoreUnavailable(
                 "the manifest changed meanwhile, or the store did not say; stop the relayers and run repair again"
             )
         for row in old.segments:
             if row.key in damaged:
-                await store.delete(at(row.key))
+                await store.delete(row.key)

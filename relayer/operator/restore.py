@@ -17,14 +17,12 @@ from typing import TypeVar
 import msgspec
 
 from relayer.access.accounts import account_at
-from relayer.access.store_key import begin_restore, begun_restore, end_restore
+from relayer.access.store_keys import begin_restore, begun_restore, end_restore
 from relayer.domain.namespace import Pointer
 from relayer.domain.operations import Erase, Origin
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
-from relayer.log.collector import Collector, seq_of
-from relayer.log.erasure.destruction import destroy
-from relayer.log.erasure.memories import MemoryEraser, report_of
-from relayer.log.erasure.reports import ErasureReports, ErasureStage
+from relayer.log.collector import Collector, destroy, seq_of
+from relayer.log.erasure import ErasureReports, ErasureStage, MemoryEraser, report_of
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import Layout, LogPorts, ObjectSealer
 from relayer.operator.backup_store import BackupHead, BackupStore, LedgerRow, Row, create
@@ -76,7 +74,7 @@ async def erase_records(ports: LogPorts, listed: Listed, records: Sequence[bytes
         slots = await ports.keys_below(Layout.entries(listed.incarnation))
         dead = [key for key in slots if seq_of(key) <= manifest.gc_watermark]
         loose = await unreferenced_keys(ports, listed.incarnation, manifest)
-        await destroy(ports.store, map(ports.layout.store_key, [*loose, *dead]))
+        await destroy(ports.store, [*loose, *dead])
         await _destroy(ports, listed, log)
     finally:
         await log.close()
@@ -287,7 +285,7 @@ class _Worker:
     async def _destroy(self, listed: Listed) -> None:
         """Delete what an earlier attempt wrote of a namespace that is known to be erased now, or cannot be restored."""
         below = await self._target.keys_below(Layout.incarnation(listed.incarnation))
-        await destroy(self._target.store, map(self._target.layout.store_key, [listed.key, *below]))
+        await destroy(self._target.store, [listed.key, *below])
 
     async def _log(self, listed: Listed, rows: list[Row]) -> bool:
         """Write the objects of a log, the manifest last; return False if the log cannot even be repaired."""
@@ -379,7 +377,7 @@ class _Worker:
                     code="not_empty",
                     fix="give an empty directory, bucket or prefix",
                 )
-            outcome = await self._target.store.swap(self._target.layout.store_key(key), data, taken.etag)
+            outcome = await self._target.store.swap(key, data, taken.etag)
             if not isinstance(outcome, Swapped):
                 raise StoreUnavailable("an account could not be written; running the restore again goes on")
 

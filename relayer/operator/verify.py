@@ -1,6 +1,6 @@
 """The verify command: read everything that a store holds, and report what is damaged or missing.
 
-`verify_store` walks the log of every namespace (`relayer.operator.catalogue.walk_log`), checks the keys of the relayers, and finds objects that
+`verify_store` walks the log of every namespace (`relayer.operator.catalogue`), checks the keys of the relayers, and finds objects that
 belong to no namespace. If a namespace's key is available, `BodyCheck` also unseals every body in its log, to check that this
 works; no content is stored or shown. The result is a `StoreReport` of `Defect`s.
 """
@@ -26,7 +26,7 @@ from relayer.domain.operations import (
     stored_in,
 )
 from relayer.errors import UpgradeRequired, WrongNamespaceKey, WrongRelayerKey
-from relayer.log.erasure.reports import ErasureKind
+from relayer.log.erasure import ErasureKind
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer
 from relayer.operator.catalogue import (
     UNREADABLE,
@@ -44,7 +44,7 @@ from relayer.operator.catalogue import (
     walk_log,
 )
 from relayer.wire import codec as ulid
-from relayer.wire.errors import UnsealError
+from relayer.wire.codec import UnsealError
 from relayer.wire.sealing import AgentKeys
 
 _LOST_ALONE = "it is not recalled; only a backup may contain it"

@@ -17,13 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.lib.turns import Turns
+from relayer.lib.scheduler import Turns
 from relayer.search.graph import ADD_AT_ONCE, LINKS_BYTES, SHARD_ROWS, Graph, rows_of
-from relayer.search.key_mask import KeyMask
 from relayer.search.rows import (
     Block,
     Buffer,
     Found,
+    KeyMask,
     Rows,
     Vector,
     best_of,
@@ -150,7 +150,10 @@ class DenseQuery:
                 inside = allowed.contains(keys)
                 if inside.sum() >= k:
                     return keys[inside][:k], scores[inside][:k]
-        return self._among(self._block.positions_in(allowed), k)
+        positions = self._block.positions_in(allowed)
+        scores = self._products(positions)
+        at = best_of(scores, k)
+        return self._ranked(positions[at], scores[at], k)
 
     def count(self, allowed: KeyMask) -> int:
         """Return how many rows the allowed keys have."""
@@ -181,11 +184,6 @@ class DenseQuery:
             inside, found = self._from_graph(block.graph, k)
             positions, scores = np.concatenate((positions, inside)), np.concatenate((scores, found))
         return self._ranked(positions, scores, k)
-
-    def _among(self, positions: NDArray[np.int64], k: int) -> Found:
-        scores = self._products(positions)
-        at = best_of(scores, k)
-        return self._ranked(positions[at], scores[at], k)
 
     def _products(self, positions: NDArray[np.int64]) -> Vector:
         """Return the scores of the rows at these positions, from the scan of the tail if there was one."""

@@ -22,8 +22,7 @@ from relayer.lib.n_grams import PromptReading
 from relayer.ports import QueryVectors
 from relayer.search.baseline import ENGLISH, LEXICAL_PRIOR, Calibration, NamespaceBaseline, NullParts
 from relayer.search.dense import DenseParts, DenseQuery, PinnedDense
-from relayer.search.key_mask import KeyMask
-from relayer.search.lexical import LexicalIndex, LexicalQuery, PinnedTerms, asked_terms
+from relayer.search.lexical import LexicalIndex, LexicalParts, LexicalQuery, PinnedTerms, asked_terms
 from relayer.search.passages import Meaning, PassageWords, VectorIndex, VectorQuery, WordsOfPassages
 from relayer.search.ranking import (
     ASKING_PENALTY,
@@ -62,8 +61,7 @@ from relayer.search.relevance import (
     relevance_reader,
     to_read,
 )
-from relayer.search.rows import Column, Vector
-from relayer.search.stored_terms import LexicalParts
+from relayer.search.rows import Column, KeyMask, Vector
 from relayer.search.terms import names
 
 Numbers = NDArray[np.float64]

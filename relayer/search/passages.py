@@ -16,12 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.search.dense import DenseIndex, DenseParts, DenseQuery, PinnedDense
-from relayer.search.key_mask import KeyMask
-from relayer.search.lexical import LexicalIndex, LexicalQuery, PinnedTerms
+from relayer.search.lexical import LexicalIndex, LexicalParts, LexicalQuery, PinnedTerms
 from relayer.search.ranking import coverage
-from relayer.search.rows import Found, Vector
-from relayer.search.stored_terms import LexicalParts
-from relayer.wire.passages import cut, passage_end
+from relayer.search.rows import Found, KeyMask, Vector
+from relayer.wire.fields import cut, passage_end
 
 # In bytes of UTF-8, because tokens per byte differ less between scripts than tokens per character: the model reads 256 tokens,
 # about 1,100 bytes of English, and one for each character of three bytes.
@@ -44,7 +42,7 @@ def is_long(text: str) -> bool:
 
 
 def passages(text: str, most: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield the start and end, in characters, of each passage of a text, see `relayer.wire.passages.cut`.
+    """Yield the start and end, in characters, of each passage of a text, see `relayer.wire.fields.cut`.
 
     Args:
         text: a long text, see `is_long`.
@@ -181,7 +179,7 @@ class VectorIndex:
         """Add a memory's row and those of its further passages, or replace those that ``key`` has.
 
         Raises:
-            ValueError: a row is invalid or not of this dimension, see `relayer.search.rows.checked`, or the key is negative. Then
+            ValueError: a row is invalid or not of this dimension, see `relayer.search.rows.validated_vector`, or the key is negative. Then
                 nothing was changed; or ``key`` has no vector any more, if it was a passage's row.
         """
         self._whole.add(key, row)

@@ -33,7 +33,7 @@ from relayer.access.quotas import Quota
 from relayer.errors import ConfigurationError
 from relayer.ports import check_key
 from relayer.wire.amounts import parse_bytes, parse_seconds
-from relayer.wire.loopback import in_url, is_loopback
+from relayer.wire.calls import in_url, is_loopback
 from relayer.wire.sealing import is_account_id
 from relayer.wire.signing import normal_authority
 

@@ -23,7 +23,7 @@ from relayer.errors import ConfigurationError
 from relayer.log.objects import Layout
 from relayer.settings.config import RelayerSettings, objects_directory
 from relayer.telemetry import log
-from relayer.wire.errors import InvalidSecret
+from relayer.wire.codec import InvalidSecret
 from relayer.wire.sealing import SECRET_SIZE, parse_secret
 
 _GROUP, _OTHERS, _OTHERS_WRITE = 0o070, 0o007, 0o002

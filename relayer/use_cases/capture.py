@@ -19,8 +19,7 @@ from relayer.extraction.readings import Readings
 from relayer.extraction.statements import Candidate, ConversationTurn, Left, Step, Unread
 from relayer.extraction.wishes import wish_in
 from relayer.extraction.words import clean
-from relayer.jobs.tasks import JobInput, JobLine, promise_summary, said_in, seal_input
-from relayer.jobs.worker import check_room
+from relayer.jobs import JobInput, JobLine, check_room, promise_summary, said_in, seal_input
 from relayer.lib.work import Deadline, OpenRequestSlot, weight
 from relayer.namespaces.context import Context, no_such_job, parse_id
 from relayer.namespaces.namespace import OpenNamespace

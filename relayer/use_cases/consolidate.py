@@ -24,7 +24,7 @@ from relayer.namespaces.records import OpenedMemory
 from relayer.search.rows import Vector
 from relayer.wire import codec as ulid
 from relayer.wire import service as wire
-from relayer.wire.errors import Malformed
+from relayer.wire.codec import Malformed
 from relayer.wire.fields import Kind, Status, Trust
 from relayer.wire.service import Reason
 from relayer.writing.drafts import Draft, append_drafts, next_version

@@ -25,15 +25,20 @@ from relayer.errors import (
 )
 from relayer.lib.work import Deadline
 from relayer.log import creation
-from relayer.log.erasure.memories import report_of
-from relayer.log.erasure.namespaces import namespace_report
-from relayer.log.erasure.reports import ErasureKind, ErasureReport, ErasureReports, SeenReport
+from relayer.log.erasure import (
+    ErasureKind,
+    ErasureReport,
+    ErasureReports,
+    SeenReport,
+    namespace_report,
+    report_of,
+)
 from relayer.log.rotation import rotate
 from relayer.namespaces.context import Context, look_up, no_such_memory, nonce_reused, parse_id
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases.transcripts import retelling
 from relayer.wire import codec as ulid
-from relayer.wire import memories as wire
+from relayer.wire import schemas as wire
 from relayer.wire.sealed_keys import SealedKey
 from relayer.wire.signing import Right
 from relayer.writing.present import position

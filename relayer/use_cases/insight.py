@@ -29,7 +29,7 @@ from relayer.lib.work import Deadline
 from relayer.namespaces.context import ChatWork, Context
 from relayer.ports import ChatAnswer, ChatMessage, ChatModel
 from relayer.use_cases.recall import recall
-from relayer.wire import memories as wire
+from relayer.wire import schemas as wire
 from relayer.wire.fields import clip, is_no_recall, one_line, remove_invisible
 
 _VERSION = "1"

@@ -16,7 +16,7 @@ from relayer.domain.operations import Forget, Model, OperationResult, Outcome, R
 from relayer.errors import Refused
 from relayer.extraction.wishes import wish_in
 from relayer.lib.work import Deadline
-from relayer.log.erasure.reports import ErasureReports
+from relayer.log.erasure import ErasureReports
 from relayer.namespaces.context import (
     Context,
     evaluated,
@@ -29,10 +29,10 @@ from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory
 from relayer.use_cases.erase import erase_records, report_erasure
 from relayer.wire import codec as ulid
-from relayer.wire import memories as life
+from relayer.wire import schemas
 from relayer.wire.fields import Status, Trust
 from relayer.wire.labels import encode_metadata
-from relayer.wire.memories import ErasureView
+from relayer.wire.schemas import ErasureView
 from relayer.writing.drafts import Draft, append_drafts, next_version, parse_vector, without_secrets_in
 from relayer.writing.present import position
 
@@ -52,8 +52,8 @@ _READ_APART = (
 
 
 async def supersede(
-    ctx: Context, access: Access, memory_id: str, request: life.SupersedeRequest, deadline: Deadline
-) -> life.SupersedeResponse:
+    ctx: Context, access: Access, memory_id: str, request: schemas.SupersedeRequest, deadline: Deadline
+) -> schemas.SupersedeResponse:
     """Store a new version of a live memory.
 
     Raises:
@@ -72,7 +72,7 @@ async def supersede(
         written = await append_drafts(
             ctx, opened, access, [draft], idempotency_key=request.idempotency_key, deadline=deadline
         )
-        return life.SupersedeResponse(
+        return schemas.SupersedeResponse(
             id=ulid.render(_stored(opened, written.outcomes[0], wanted)),
             supersedes=memory_id,
             position=position(opened.position),
@@ -82,7 +82,7 @@ async def supersede(
 
 
 def _next_version(
-    ctx: Context, access: Access, memory: OpenedMemory, request: life.SupersedeRequest
+    ctx: Context, access: Access, memory: OpenedMemory, request: schemas.SupersedeRequest
 ) -> Draft:
     old, given = memory.record, request.model_fields_set
     changed: dict[str, object] = {
@@ -150,7 +150,9 @@ def _stored(opened: OpenNamespace, outcome: Outcome, wanted: bytes) -> bytes:
     return outcome.subject
 
 
-async def restore(ctx: Context, access: Access, memory_id: str, deadline: Deadline) -> life.RestoreResponse:
+async def restore(
+    ctx: Context, access: Access, memory_id: str, deadline: Deadline
+) -> schemas.RestoreResponse:
     """Restore a forgotten memory, an old version or what another memory replaced; if all of it is live, the response is the same.
 
     A restored old version replaces the live version, which becomes an old version. A memory that another one replaced comes
@@ -170,7 +172,7 @@ async def restore(ctx: Context, access: Access, memory_id: str, deadline: Deadli
             written = await append_drafts(
                 ctx, opened, access, [draft], idempotency_key=None, deadline=deadline
             )
-            return life.RestoreResponse(
+            return schemas.RestoreResponse(
                 id=ulid.render(_stored(opened, written.outcomes[0], wanted)),
                 state="live",
                 replaced=memory_id,
@@ -178,7 +180,7 @@ async def restore(ctx: Context, access: Access, memory_id: str, deadline: Deadli
             )
         # A memory that is live already is restored too, so that the log knows this request if it is repeated after a forget.
         replaced = await _bring_back(opened, access, known, deadline)
-        return life.RestoreResponse(
+        return schemas.RestoreResponse(
             id=memory_id,
             state="live",
             replaced=ulid.render(replaced) if replaced else None,
@@ -231,18 +233,18 @@ _SHOWN = 100
 
 
 async def delete(
-    ctx: Context, access: Access, request: life.DeleteRequest, deadline: Deadline
-) -> life.DeleteResponse:
+    ctx: Context, access: Access, request: schemas.DeleteRequest, deadline: Deadline
+) -> schemas.DeleteResponse:
     """Forget the live memories that match the request's filter, or erase all that match, newest first.
 
-    At most `life.MAX_DELETED` are forgotten or erased. The filter is evaluated once: if the same signed request is repeated,
+    At most `schemas.MAX_DELETED` are forgotten or erased. The filter is evaluated once: if the same signed request is repeated,
     at any relayer, the response says what it did the first time. A namespace that does not exist is not created; the log,
     which records other deletions, is missing then, so the request is claimed in the store for a day. Raises `Refused`:
     ``nonce_reused``.
     """
     reports = ErasureReports(ctx.ports)
     claim = hashlib.sha256(access.principal.author + access.principal.nonce).digest()[:16]
-    nothing = life.DeleteResponse(matched=0, forgotten=0, remaining=0, dry_run=request.dry_run)
+    nothing = schemas.DeleteResponse(matched=0, forgotten=0, remaining=0, dry_run=request.dry_run)
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             if not request.dry_run:
@@ -260,7 +262,7 @@ async def delete(
             if await reports.find(access.account, claim) is not None:
                 return nothing
         passing = _passing(opened, request)
-        taken = [state.record for state in passing[: life.MAX_DELETED]]
+        taken = [state.record for state in passing[: schemas.MAX_DELETED]]
         if taken and request.mode == "erase":
             erasure = await erase_records(ctx, opened, access, taken, deadline)
             return _answer(opened, request, passing[len(taken) :], taken, erasure)
@@ -278,7 +280,7 @@ async def delete(
 
 
 def _passing(
-    opened: OpenNamespace, request: life.DeleteRequest, before: int | None = None
+    opened: OpenNamespace, request: schemas.DeleteRequest, before: int | None = None
 ) -> list[RecordState]:
     """Return what matches the filter now: memories, newest first, then stored turns if they are to be erased too.
 
@@ -294,10 +296,10 @@ def _passing(
 async def _again(
     ctx: Context,
     opened: OpenNamespace,
-    request: life.DeleteRequest,
+    request: schemas.DeleteRequest,
     before: dict[int, Outcome],
     deadline: Deadline,
-) -> life.DeleteResponse:
+) -> schemas.DeleteResponse:
     """Respond to a repeated request with what it did the first time; what matched then and still does is ``remaining``."""
     first = before.get(0)
     if first is None or (first.refusal is None and first.result is not OperationResult.ERASED):
@@ -315,13 +317,13 @@ async def _again(
 
 def _answer(
     opened: OpenNamespace,
-    request: life.DeleteRequest,
+    request: schemas.DeleteRequest,
     left: Sequence[RecordState],
     taken: Sequence[bytes],
     erasure: ErasureView | None = None,
-) -> life.DeleteResponse:
-    shown = [state.record for state in left[: life.MAX_DELETED]] if request.dry_run else taken
-    return life.DeleteResponse(
+) -> schemas.DeleteResponse:
+    shown = [state.record for state in left[: schemas.MAX_DELETED]] if request.dry_run else taken
+    return schemas.DeleteResponse(
         matched=len(left) + len(taken),
         forgotten=0 if erasure is not None else len(taken),
         remaining=len(left),

@@ -31,15 +31,15 @@ from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory, Wish, is_heard, kept_out_by
 from relayer.search.essentials import CLASSES, Essential
-from relayer.search.times import NamedTime, named_days
+from relayer.search.terms import NamedTime, named_days
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
-from relayer.wire import schemas
 from relayer.wire import service as wire
-from relayer.wire.errors import Malformed
+from relayer.wire.codec import Malformed
 from relayer.wire.fields import Kind, Trust, one_line
 from relayer.wire.labels import PROJECTS, decode_metadata
-from relayer.wire.memories import ContextDay, ContextResponse
+from relayer.wire.schemas import ContextDay, ContextResponse
+from relayer.wire.service import NamespacesResponse, NamespaceView
 from relayer.wire.signing import Right
 from relayer.writing.present import PAGE_BYTES, encoded_size, page_of, position, show
 
@@ -435,7 +435,7 @@ _AT_A_TIME = 256
 
 async def list_namespaces(
     ctx: Context, principal: Principal, *, limit: int, cursor: str | None, deadline: Deadline
-) -> schemas.NamespacesResponse:
+) -> NamespacesResponse:
     """List the namespaces that the principal's certificate allows to read, in no meaningful order.
 
     Only the pointers of the page are read, so a page may have fewer namespaces than ``limit`` if the certificate does not
@@ -457,13 +457,13 @@ async def list_namespaces(
         ]
         views = [await _show(ctx, principal.account, pointer) for pointer in visible]
     next_cursor = base64url.encode((_CURSOR + last).encode()) if last else None
-    return schemas.NamespacesResponse(namespaces=tuple(views), next_cursor=next_cursor)
+    return NamespacesResponse(namespaces=tuple(views), next_cursor=next_cursor)
 
 
-async def _show(ctx: Context, account: str, pointer: Pointer) -> schemas.NamespaceView:
+async def _show(ctx: Context, account: str, pointer: Pointer) -> NamespaceView:
     opened = ctx.namespaces.peek(account, pointer.name)
     memories, size = (None, None) if opened is None else await _live_namespaces(opened, ctx.clock.now_ms())
-    return schemas.NamespaceView.model_validate(
+    return NamespaceView.model_validate(
         {
             "name": pointer.name,
             "custody": pointer.custody.value,

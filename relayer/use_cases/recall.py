@@ -30,13 +30,13 @@ from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import MemoryOrigin, OpenedMemory, RenderedMemory, Wish, kept_out_by
 from relayer.ports import CrossEncoder, EmbeddingModel, QueryVectors
 from relayer.search.index import QueryWords
-from relayer.search.key_mask import KeyMask
 from relayer.search.passages import passage_at
 from relayer.search.ranking import ABOUT, ONESELF, Hit, SearchResult, diverse, faded, in_order, without_name
-from relayer.search.times import TIME_WEIGHT, Times, named_times, nearness
+from relayer.search.rows import KeyMask
+from relayer.search.terms import TIME_WEIGHT, Times, named_times, nearness
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.wire.passages import cut
+from relayer.wire.fields import DAY_MS, cut
 from relayer.writing.drafts import parse_vector
 from relayer.writing.present import PAGE_BYTES, encode_memory
 
@@ -52,7 +52,6 @@ DEFAULT_PENALTIES = (
 # diversity move many, and a time that the query names moves most. Each candidate costs time, so a long list gets no more for that.
 _CHOICE, _WIDE_CHOICE, _DATED_CHOICE = 2, 4, 8
 _MOST_DATED = 100
-_DAY_MS = 86_400_000
 
 
 def wanted(request: schemas.RecallRequest, times: Times = ()) -> int:
@@ -107,7 +106,7 @@ def ordered(
         if times:
             scores[hit.key] += TIME_WEIGHT * nearness(times, opened.hit(hit.key).record.said_at)
         if fades is not None and not (record := opened.hit(hit.key).record).pinned:
-            scores[hit.key] = faded(scores[hit.key], (now - record.said_at) / _DAY_MS, fades)
+            scores[hit.key] = faded(scores[hit.key], (now - record.said_at) / DAY_MS, fades)
     if request.diversity:
         scores = diverse(scores, opened.index().row, request.diversity, request.limit)
     return in_order(hits, scores), costs

@@ -20,7 +20,7 @@ from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory, is_heard
 from relayer.wire import codec as ulid
 from relayer.wire.fields import SPOKEN_ROLES, Role, Status, Trust, clip, one_line
-from relayer.wire.memories import AnalyzeRequest, TurnItem
+from relayer.wire.schemas import AnalyzeRequest, TurnItem
 from relayer.wire.sealing import SALT_SIZE
 from relayer.wire.service import TranscriptLine, TranscriptRequest, TranscriptResponse
 from relayer.writing.drafts import request_origin

@@ -11,7 +11,7 @@ import hashlib
 import re
 import unicodedata
 
-from relayer.wire.errors import InvalidName
+from relayer.wire.codec import InvalidName
 
 MAX_NAME = 1024
 _MAX_SEGMENTS = 4

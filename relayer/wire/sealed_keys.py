@@ -15,8 +15,7 @@ from nacl.public import PrivateKey, PublicKey, SealedBox
 from nacl.signing import SigningKey, VerifyKey
 
 from relayer.wire import names
-from relayer.wire.codec import Reader, lp
-from relayer.wire.errors import Malformed, NotAccepted
+from relayer.wire.codec import Malformed, NotAccepted, Reader, lp
 from relayer.wire.signing import answer_key
 
 MAX_SEALED_KEY = 1024

@@ -40,8 +40,7 @@ from cryptography.hazmat.primitives.hashes import SHA512
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from nacl.signing import SigningKey
 
-from relayer.wire.codec import Field, lp
-from relayer.wire.errors import InvalidSecret, Malformed, UnsealError
+from relayer.wire.codec import Field, InvalidSecret, Malformed, UnsealError, lp
 
 SECRET_SIZE = 32
 FIRST_GENERATION = 1
@@ -85,7 +84,7 @@ def parse_secret(text: str, *, source: str = "the secret") -> bytes:
         >>> parse_secret("abc", source="MEMRELAY_SECRET")
         Traceback (most recent call last):
             ...
-        relayer.wire.errors.InvalidSecret: MEMRELAY_SECRET must be 32 bytes: 64 hex digits or base64
+        relayer.wire.codec.InvalidSecret: MEMRELAY_SECRET must be 32 bytes: 64 hex digits or base64
     """
     cleaned = text.strip()
     if _HEX.match(cleaned):

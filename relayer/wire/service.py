@@ -29,7 +29,7 @@ from relayer.wire.fields import (
     at_most,
     one_line,
 )
-from relayer.wire.memories import MAX_ITEMS, Memory, MemoryFields, Selection
+from relayer.wire.schemas import MAX_ITEMS, Memory, MemoryFields, Selection
 
 
 class NamespaceView(Answer):

@@ -13,7 +13,7 @@ from typing import Final
 
 from mnemonic import Mnemonic
 
-from relayer.wire.errors import InvalidSecret
+from relayer.wire.codec import InvalidSecret
 
 LINES: Final = 6
 _WORDS_OF_LINE: Final = 4

@@ -28,8 +28,7 @@ from pydantic import Field
 
 from relayer.wire import codec as base64url
 from relayer.wire import names
-from relayer.wire.codec import Reader, lp
-from relayer.wire.errors import Malformed, NotAccepted, UnsealError
+from relayer.wire.codec import Malformed, NotAccepted, Reader, UnsealError, lp
 from relayer.wire.fields import Answer, Request
 from relayer.wire.sealing import account_id, derive
 

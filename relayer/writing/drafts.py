@@ -32,8 +32,8 @@ from relayer.search.rows import Vector
 from relayer.search.terms import CONTEXT_CHARACTERS, context_text
 from relayer.wire import codec as ulid
 from relayer.wire.labels import encode_metadata
-from relayer.wire.memories import MemoryItem, TurnItem
 from relayer.wire.redaction import redact_in_steps
+from relayer.wire.schemas import MemoryItem, TurnItem
 from relayer.wire.sealing import SALT_SIZE
 from relayer.wire.service import ImportItem
 from relayer.writing.merging import NOTHING_KNOWN, MergeDecision, classify, is_noted

@@ -14,7 +14,7 @@ from relayer.namespaces.context import idempotency_conflict, nonce_reused
 from relayer.namespaces.records import MemoryOrigin, OpenedMemory, RenderedMemory
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.wire.fields import Status, render_time
+from relayer.wire.fields import Position, Status, render_time
 from relayer.wire.labels import decode_metadata
 
 # The maximum size of a page of memories, in bytes of JSON. A hundred of the longest memories would be six times as large, and
@@ -40,9 +40,9 @@ def page_of(shown: Iterable[A], room: int = PAGE_BYTES) -> tuple[A, ...]:
     return tuple(page)
 
 
-def position(value: domain.LogPosition) -> schemas.Position:
+def position(value: domain.LogPosition) -> Position:
     """Return a position for a response."""
-    return schemas.Position(seq=value.seq, digest=value.digest.hex())
+    return Position(seq=value.seq, digest=value.digest.hex())
 
 
 def memory_fields(memory: OpenedMemory, until: int | None = None) -> dict[str, object]:

@@ -68,11 +68,12 @@ def _client(server: S3Server) -> Iterator[Client]:
     client.close()
 
 
-def _emptied(server: str, client: str) -> StoreFactory:
+def _emptied(server: str, client: str, prefix: str = "") -> StoreFactory:
     @asynccontextmanager
     async def emptied(request: pytest.FixtureRequest) -> AsyncIterator[ObjectStore]:
         request.getfixturevalue(server).empty()
-        store = S3Store(KeptClient(request.getfixturevalue(client)), BUCKET, SystemClock(), Timeouts())
+        kept = KeptClient(request.getfixturevalue(client))
+        store = S3Store(kept, BUCKET, SystemClock(), Timeouts(), prefix=prefix)
         try:
             yield store
         finally:
@@ -87,6 +88,7 @@ STORES: dict[str, StoreFactory] = {
     "directory-of-two-processes": directory_of_two,
     "seaweedfs": _emptied("seaweed", "in_seaweedfs"),
     "moto": _emptied("moto_server", "in_moto"),
+    "moto-below-a-prefix": _emptied("moto_server", "in_moto", "deep/er"),
 }
 
 

@@ -9,7 +9,7 @@ from gateway_plugin.errors import SettingsError
 from gateway_plugin.settings.model import PluginSettings
 from relayer.errors import ConfigurationError
 from relayer.settings.config import load_settings
-from relayer.wire.loopback import is_loopback
+from relayer.wire.calls import is_loopback
 
 HERE = (
     "127.0.0.1", "127.0.0.2", "127.255.255.254", "::1", "[::1]", "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1",

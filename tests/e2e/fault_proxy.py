@@ -8,7 +8,7 @@ import threading
 from typing import Self
 
 from relayer.wire import codec as base64url
-from relayer.wire.errors import UnsealError
+from relayer.wire.codec import UnsealError
 from relayer.wire.sealing import FIRST_GENERATION, RootKeys
 from relayer.wire.signing import (
     CERTIFICATE_HEADER,

@@ -21,7 +21,7 @@ from s3_proxy import S3Proxy, proxied
 from s3_servers import CREDENTIALS, S3Server
 from signed_calls import Gateway
 
-from relayer.access.store_key import open_store_key
+from relayer.access.store_keys import open_store_key
 from relayer.adapters.local_key import LocalKey
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.s3_store import S3Store, Timeouts
@@ -191,7 +191,7 @@ async def _record_probe(world: _World) -> None:
     named = _Named(f"s3://{world.bucket} at {world.proxy.url}")
     clock, randomness = SystemClock(), SystemRandomness()
     provider = LocalKey(RELAYER_KEY, randomness)
-    keys = RelayerKeys.derive(await open_store_key(named, Layout(), clock, randomness, provider))
+    keys = RelayerKeys.derive(await open_store_key(named, clock, randomness, provider))
     ports = LogPorts(named, clock, randomness, keys)
     await probe_unless_known(ports, product_version())
     for place in (Layout.relayer(), Layout.probed(keys.tag("probe", named.description, product_version()))):

@@ -13,7 +13,7 @@ from doubles.seeded_randomness import SeededRandomness
 from operator_site import ROOT, Site
 from stored_fields import stored_fields
 
-from relayer.access.fleet import FleetKeys
+from relayer.access.store_keys import FleetKeys
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.domain.namespace import Custody
 from relayer.domain.operations import (
@@ -25,11 +25,11 @@ from relayer.domain.operations import (
     Supersede,
     encode_stored,
 )
-from relayer.jobs.tasks import JobInput, JobLine, seal_input
+from relayer.jobs import JobInput, JobLine, seal_input
 from relayer.log.collector import GRACE_MS
-from relayer.log.erasure.reports import ErasureReports
+from relayer.log.erasure import ErasureReports
 from relayer.log.objects import Layout, LogPorts
-from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
+from relayer.maintenance.logs import IndexLimits, IndexMaintenance
 from relayer.maintenance.open_namespaces import maintain
 from relayer.operator.backup import back_up
 from relayer.operator.backup_store import BackupStore
@@ -45,8 +45,13 @@ from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire import codec as ulid
 from relayer.wire.fields import Audience, Role
-from relayer.wire.memories import EraseNamespaceRequest
-from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest, TurnItem
+from relayer.wire.schemas import (
+    AnalyzeRequest,
+    EraseNamespaceRequest,
+    RecallRequest,
+    RememberRequest,
+    TurnItem,
+)
 
 BUCKET = Path(__file__).parent / "format-1"
 NAMESPACES = {"researcher": Custody.AGENT, "notes": Custody.RELAYER}

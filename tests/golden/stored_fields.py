@@ -14,7 +14,7 @@ import relayer
 from relayer.search.baseline import NullParts
 from relayer.search.dense import DenseParts
 from relayer.search.index import IndexParts
-from relayer.search.stored_terms import LexicalParts
+from relayer.search.lexical import LexicalParts
 
 # Types that only read the first field of an encoded value; nothing writes them.
 _PEEKED = {

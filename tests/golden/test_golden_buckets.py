@@ -24,7 +24,7 @@ from golden_site import (
 )
 from stored_fields import stored_fields
 
-from relayer.access.store_key import probe
+from relayer.access.store_keys import probe
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.domain.namespace import MANIFEST_FORMAT, Custody, PointerState
 from relayer.domain.operations import ENTRY_VERSION

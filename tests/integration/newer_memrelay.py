@@ -59,14 +59,14 @@ def write() -> None:
     """Raise the format of every manifest if this version has a new one; else append one entry to every namespace, a pin if known."""
     import asyncio
 
-    from relayer.access.store_key import read_store_key
+    from relayer.access.store_keys import read_store_key
     from relayer.adapters.directory_store import DirectoryStore
     from relayer.adapters.local_key import LocalKey
     from relayer.adapters.system import SystemClock, SystemRandomness
     from relayer.crypto import RelayerKeys
     from relayer.domain.operations import Forget
     from relayer.log.namespace_log import NamespaceLog
-    from relayer.log.objects import Layout, LogPorts, ManifestView
+    from relayer.log.objects import LogPorts, ManifestView
     from relayer.operator.catalogue import read_catalogue
     from relayer.ports import Swapped
 
@@ -76,7 +76,7 @@ def write() -> None:
         store = await DirectoryStore.open(data / "objects", clock=clock)
         relayer_key = bytes.fromhex((data / "relayer.key").read_text())
         provider = LocalKey(relayer_key, SystemRandomness())
-        keys = RelayerKeys.derive(await read_store_key(store, Layout(), provider))
+        keys = RelayerKeys.derive(await read_store_key(store, provider))
         ports = LogPorts(store, clock, SystemRandomness(), keys)
         for listed in (await read_catalogue(ports)).namespaces:
             if namespace.MANIFEST_FORMAT > 1:

@@ -10,7 +10,7 @@ from s3_servers import S3Server
 
 from relayer.adapters.s3_store import S3Store
 from relayer.adapters.system import SystemClock
-from relayer.log.erasure.destruction import discard
+from relayer.log.collector import discard
 from relayer.ports import Absent, Changed, Created, Exists, Swapped
 
 KEY = "ns/0f/manifest"
@@ -65,3 +65,24 @@ async def test_what_a_collection_discards_leaves_no_version(store: S3Store) -> N
     await discard(store, keys, KEY)
     assert [await store.versions(key) for key in keys] == [0] * 7
     assert await store.versions(KEY) == 2
+
+
+async def test_two_prefixes_of_a_bucket_are_two_stores(moto_server: S3Server, s3_credentials: None) -> None:
+    bucket = f"shared-{secrets.token_hex(4)}"
+    moto_server.admin.create_bucket(Bucket=bucket)
+    stores = [
+        await S3Store.open(bucket, prefix=prefix, clock=SystemClock(), endpoint_url=moto_server.url)
+        for prefix in ("", "other", "other/deeper")
+    ]
+    for store in stores[1:]:
+        assert isinstance(await store.create(KEY, b"mine"), Created)
+    assert [[info.key async for info in store.list("ns/")] for store in stores] == [[], [KEY], [KEY]]
+    assert isinstance(await stores[0].get(KEY), Absent)
+    for store in stores:
+        await store.close()
+
+
+@pytest.mark.parametrize("prefix", ["/", "a/", "/a", "A", "a//b", "a b"])
+async def test_a_prefix_that_is_no_key_is_refused(prefix: str, s3_credentials: None) -> None:
+    with pytest.raises(ValueError, match="not an object key"):
+        await S3Store.open("memories", prefix=prefix, clock=SystemClock(), endpoint_url="http://127.0.0.1:1")

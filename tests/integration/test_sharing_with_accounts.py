@@ -28,7 +28,7 @@ from gateway_plugin.keys.invitations import Invitation
 from gateway_plugin.turn.gates import HostTurn
 from relayer.testing.local_relayer import LocalRelayer, threaded_relayer
 from relayer.wire import codec as base64url
-from relayer.wire.memories import MemoryItem, RememberRequest
+from relayer.wire.schemas import MemoryItem, RememberRequest
 from relayer.wire.sealing import FIRST_GENERATION, RootKeys
 from relayer.wire.signing import Right
 

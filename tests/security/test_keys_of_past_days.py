@@ -10,7 +10,7 @@ import pytest
 from doubles.seeded_randomness import SeededRandomness
 from s3_servers import S3Server
 
-from relayer.access.fleet import FleetKeys
+from relayer.access.store_keys import FleetKeys
 from relayer.adapters.s3_store import S3Store
 from relayer.adapters.system import SystemClock
 from relayer.crypto import RelayerKeys

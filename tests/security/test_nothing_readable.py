@@ -24,7 +24,7 @@ from demo.checks import TraceSearch, views
 from demo.relayer_process import RelayerProcess
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.turn.gates import HostTurn
-from relayer.access.store_key import StoredKey
+from relayer.access.store_keys import StoredKey
 from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.adapters.local_key import LocalKey
 from relayer.adapters.system import SystemRandomness
@@ -33,7 +33,7 @@ from relayer.domain.namespace import Keyring, decode
 from relayer.domain.operations import Put, Stored, decode_entry, decode_operation, decode_record
 from relayer.errors import WrongNamespaceKey
 from relayer.wire import codec as base64url
-from relayer.wire.errors import UnsealError
+from relayer.wire.codec import UnsealError
 from relayer.wire.sealing import ObjectType, RootKeys, SealingKey, context, key_id_of, unseal
 
 AGENTS = ("canary-agent-amsel", "canary-agent-bussard")

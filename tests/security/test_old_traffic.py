@@ -25,7 +25,7 @@ from relayer.adapters.system import SystemClock
 from relayer.ports import Found
 from relayer.testing.local_relayer import RELAYER_KEY
 from relayer.wire import codec as base64url
-from relayer.wire.errors import NotAccepted, UnsealError
+from relayer.wire.codec import NotAccepted, UnsealError
 from relayer.wire.sealed_keys import SealedKey, named_fleet_key
 from relayer.wire.sealing import RootKeys
 from relayer.wire.signing import KEY_HEADER, SIGNATURE_HEADER, RequestSignature, open_body

@@ -18,7 +18,7 @@ from signed_calls import Gateway
 from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
-from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
+from relayer.maintenance.logs import IndexLimits, IndexMaintenance
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.wire.signing import Right
 

@@ -28,8 +28,7 @@ from relayer.errors import NamespaceClosed, QueueFull, StoreError
 from relayer.log import creation
 from relayer.log.collector import Collector
 from relayer.log.compactor import CompactionLimits
-from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
-from relayer.log.erasure.reports import ErasureKind, ErasureReports, ErasureStage
+from relayer.log.erasure import ErasureKind, ErasureReports, ErasureStage, NamespaceEraser, namespace_report
 from relayer.log.namespace_log import NamespaceLog, begin_reads
 from relayer.log.objects import Layout, LogPorts, ReadAhead
 from relayer.wire.fields import Consistency
@@ -85,7 +84,7 @@ class Relayer:
         return log
 
     async def _find(self, ahead: ReadAhead, *, create: bool) -> creation.OpenedNamespace | None:
-        on_manifest = partial(begin_reads, ahead, self.ports.layout, ())
+        on_manifest = partial(begin_reads, ahead, ())
         if create:
             return await creation.open_or_create(self.ports, _NEW, SECRET, on_manifest)
         pointer = await creation.find(self.ports, ACCOUNT, NAME)
@@ -127,8 +126,8 @@ class Relayer:
 
     async def walk(self) -> None:
         """Look below every life that is over, as a walk over what nobody has open does."""
-        layout, reports = self.ports.layout, ErasureReports(self.ports)
-        async for row in self.ports.store.list(layout.store_key(layout.erased())):
+        reports = ErasureReports(self.ports)
+        async for row in self.ports.store.list(Layout.erased()):
             seen = await reports.read(row.key)
             if seen is not None:
                 await NamespaceEraser(self.ports, self.grace_ms).tidy(seen.report)

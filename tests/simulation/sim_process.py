@@ -18,10 +18,9 @@ from relayer.domain.operations import JobFinished, OperationResult, Put, Stored,
 from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace
+from relayer.log import erasure
 from relayer.log.collector import Collector
 from relayer.log.compactor import CompactionLimits, Compactor
-from relayer.log.erasure.memories import MemoryEraser, report_of
-from relayer.log.erasure.reports import ErasureReports, ErasureStage
 from relayer.log.index_file import IndexObjects, Part
 from relayer.log.namespace_log import Committer, CommitterLimits
 from relayer.log.objects import LogPorts
@@ -40,13 +39,13 @@ _MODEL = EmbeddingModel("none", "0" * 64, 1)
 
 @dataclass(frozen=True)
 class Parts:
-    """The classes that run; a negative control puts a wrong one in."""
+    """The classes that run, and the module of erasures; a negative control puts a wrong one in."""
 
     replica: type[Any] = Replica
     committer: type[Any] = Committer
     compactor: type[Any] = Compactor
     collector: type[Any] = Collector
-    eraser: type[Any] = MemoryEraser
+    erasure: Any = erasure
     indexes: type[Any] = IndexObjects
     strong: Any = Consistency.STRONG
 
@@ -69,9 +68,10 @@ class Process:
         self.committer = parts.committer(ports, self.replica, LIMITS)
         self.compactor = parts.compactor(ports, self.replica, limits)
         self.collector = parts.collector(ports, ACCOUNT, incarnation, grace_ms)
-        self.eraser = parts.eraser(ports, self.replica, self.collector.run, grace_ms)
+        self.eraser = parts.erasure.MemoryEraser(ports, self.replica, self.collector.run, grace_ms)
         self.indexes = parts.indexes(ports, ACCOUNT, self.replica)
-        self.reports = ErasureReports(ports)
+        self.erasure = parts.erasure
+        self.reports = self.erasure.ErasureReports(ports)
         self.changes: Counter[bytes] = Counter()
         self.shown: dict[bytes, bytes] = {}
         self.tasks: dict[asyncio.Task[Any], None] = {}
@@ -137,10 +137,10 @@ class Process:
 
     async def erase(self) -> None:
         """Go on with every erasure that this relayer knows of and that is not confirmed, and with what came after it."""
-        for erasure in list(self.replica.state.erasures.known):
-            report = report_of(ACCOUNT, "sim", self.replica, erasure)
+        for known in list(self.replica.state.erasures.known):
+            report = self.erasure.report_of(ACCOUNT, "sim", self.replica, known)
             seen = await self.reports.begin(report)
-            if seen.report.stage is not ErasureStage.CONFIRMED:
+            if seen.report.stage is not self.erasure.ErasureStage.CONFIRMED:
                 await self.eraser.run(seen)
         late = self.replica.state.erasures.last_late
         if late > self._tidied and await self.eraser.tidy():

@@ -18,7 +18,7 @@ from virtual_time import VirtualClock
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto import RelayerKeys
 from relayer.domain.operations import JobFinished, Put, Supersede, decode_entry, decode_operation
-from relayer.log.erasure.reports import ErasureKind, ErasureReport
+from relayer.log.erasure import ErasureKind, ErasureReport
 from relayer.log.objects import Layout, LogPorts, ObjectLocation, ObjectSealer
 from relayer.log.segments import open_pack, pack_place
 from relayer.ports import Clock, Created, CreateOutcome, Found, GetOutcome, ObjectInfo, SwapOutcome, Swapped

@@ -265,8 +265,8 @@ class World:
         slots = Replica(self.ports(self.memory), ACCOUNT, self.incarnation).slots
         state = NamespaceState(LogPosition(0, genesis(self.incarnation)))
         bodies: dict[bytes, bytes] = {}
-        while (data := self.memory.entries.get(slots.key(state.next_seq))) is not None:
-            linked = await slots.link(FoundSlot(state.next_seq, data), state.position)
+        while (data := self.memory.entries.get(slots.key(state.position.seq + 1))) is not None:
+            linked = await slots.link(FoundSlot(state.position.seq + 1, data), state.position)
             for item in state.apply(linked.entry, linked.digest):
                 operation = item.operation
                 if isinstance(operation, Put | Supersede) and item.outcome.result in {

@@ -106,7 +106,7 @@ def test_what_is_simulated_is_the_product() -> None:
         parts.committer,
         parts.compactor,
         parts.collector,
-        parts.eraser,
+        parts.erasure.MemoryEraser,
         parts.indexes,
     ):
         assert part.__module__.startswith("relayer.log.")

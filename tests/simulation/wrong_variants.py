@@ -42,7 +42,6 @@ def _load(name: str, patches: list[Patch], loaded: Sequence[str]) -> ModuleType:
 _MODULES = (
     "relayer.domain.state",
     "relayer.domain.snapshot",
-    "relayer.log.erasure.destruction",
     "relayer.lib.work",
     "relayer.log.objects",
     "relayer.log.replica",
@@ -50,8 +49,7 @@ _MODULES = (
     "relayer.log.compactor",
     "relayer.log.collector",
     "relayer.log.index_file",
-    "relayer.log.index_file",
-    "relayer.log.erasure.memories",
+    "relayer.log.erasure",
 )
 
 
@@ -64,7 +62,7 @@ def parts_with(patches: list[Patch]) -> Parts:
         committer=loaded[_COMMITTER].Committer,
         compactor=loaded[_COMPACTOR].Compactor,
         collector=loaded[_COLLECTOR].Collector,
-        eraser=loaded[_ERASURE].MemoryEraser,
+        erasure=loaded[_ERASURE],
         indexes=loaded[_INDEXES].IndexObjects,
         strong=loaded[_REPLICA].Consistency.STRONG,
     )
@@ -76,7 +74,7 @@ _REPLICA = "relayer.log.replica"
 _COMPACTOR = "relayer.log.compactor"
 _COLLECTOR = "relayer.log.collector"
 _MANIFEST = "relayer.log.objects"
-_ERASURE = "relayer.log.erasure.memories"
+_ERASURE = "relayer.log.erasure"
 _INDEXES = "relayer.log.index_file"
 
 # Schedules in which a variant shows sooner than in those of every seed.
@@ -111,8 +109,8 @@ WRONG: dict[str, list[Patch]] = {
     "a_collection_that_leaves_versions": [
         Patch(
             _COLLECTOR,
-            "await discard(self._store, keys, self._layout",
-            "await _only_delete(self._store, keys, self._layout",
+            "await discard(self._store, keys, Layout",
+            "await _only_delete(self._store, keys, Layout",
         ),
         Patch(
             _COLLECTOR,
@@ -148,9 +146,9 @@ WRONG: dict[str, list[Patch]] = {
     "i9_a_manifest_swapped_whoever_changed_it": [
         Patch(
             _MANIFEST,
-            "return await self._ports.store.swap(self._at, sealed, seen.etag)",
-            "now = await self._ports.store.get(self._at)\n"
-            "        return await self._ports.store.swap(self._at, sealed, now.etag)",
+            "return await self._ports.store.swap(self._key, sealed, seen.etag)",
+            "now = await self._ports.store.get(self._key)\n"
+            "        return await self._ports.store.swap(self._key, sealed, now.etag)",
         ),
     ],
     "i9_a_compactor_deletes_what_it_takes_for_lost": [

@@ -23,11 +23,11 @@ from hypothesis.stateful import (
 from model_memory import Model
 from two_relayers import TwoRelayers
 
-from relayer.domain.duplicates import Duplicates
+from relayer.domain.containers import Duplicates
 from relayer.domain.operations import Operation, Outcome, Refusal
 from relayer.domain.state import NamespaceState
 from relayer.errors import Refused, RelayerError
-from relayer.log.erasure.namespaces import NamespaceEraser
+from relayer.log.erasure import NamespaceEraser
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.replica import Replica
 from relayer.namespaces.namespace import OpenNamespace
@@ -36,8 +36,7 @@ from relayer.search.baseline import Calibration, calibrate
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.use_cases import erase
 from relayer.use_cases import lifecycle as supersede
-from relayer.wire.memories import SupersedeRequest
-from relayer.wire.schemas import RememberRequest, RememberResponse
+from relayer.wire.schemas import RememberRequest, RememberResponse, SupersedeRequest
 from relayer.writing.drafts import Draft
 
 # Few texts, so that they meet; the second is the first one in another dress.

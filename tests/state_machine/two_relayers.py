@@ -22,7 +22,7 @@ from relayer.lib.work import Deadline
 from relayer.log.collector import Collector
 from relayer.log.compactor import CompactionLimits
 from relayer.log.objects import LogPorts
-from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
+from relayer.maintenance.logs import IndexLimits, IndexMaintenance
 from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.namespaces.context import Context
@@ -36,7 +36,7 @@ from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.wire.memories import EraseNamespaceRequest, SupersedeRequest
+from relayer.wire.schemas import EraseNamespaceRequest, SupersedeRequest
 from relayer.wire.sealing import RootKeys
 from relayer.wire.signing import Certificate, Right
 

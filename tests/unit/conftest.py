@@ -29,8 +29,7 @@ from relayer.testing.local_relayer import RecordingStore
 from relayer.use_cases.memories import list_memories
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
-from relayer.wire.memories import Memory
-from relayer.wire.schemas import RecallRequest, RememberRequest
+from relayer.wire.schemas import Memory, RecallRequest, RememberRequest
 from relayer.wire.sealing import RootKeys
 from relayer.wire.signing import Certificate, Right
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 from relayer.domain.operations import Erase, Forget, Origin, Record, Restore, Source
-from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
+from relayer.maintenance.logs import IndexLimits, IndexMaintenance
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases.recall import recall
-from relayer.wire.fields import Audience, Kind, Trust
-from relayer.wire.schemas import Consistency, RecallRequest
+from relayer.wire.fields import Audience, Consistency, Kind, Trust
+from relayer.wire.schemas import RecallRequest
 from relayer.writing.drafts import Draft, append_drafts
 
 SMALL = IndexLimits(least=1, growth=1.0)

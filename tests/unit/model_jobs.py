@@ -11,7 +11,7 @@ from dataclasses import replace
 from doubles.scripted_chat import ScriptedChat
 
 from relayer.extraction.llm.extractor import LlmExtractor
-from relayer.jobs.worker import working as jobs
+from relayer.jobs import working as jobs
 from relayer.lib.job_queue import DailyLimits, JobLimits, JobQueue, ModelBudget
 from relayer.lib.scheduler import Scheduler
 from relayer.namespaces.context import FactWork

@@ -12,7 +12,7 @@ from relayer.access.quotas import Quota
 from relayer.errors import ConfigurationError
 from relayer.settings.config import RelayerSettings, load_settings, read_quotas
 from relayer.settings.keys import find_model_key, find_relayer_key, make_relayer_key
-from relayer.wire.loopback import is_loopback
+from relayer.wire.calls import is_loopback
 
 ACCOUNT = "0x" + "ab" * 32
 

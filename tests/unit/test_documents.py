@@ -20,7 +20,7 @@ from relayer.cli import app as relayer_app
 from relayer.domain import namespace, operations
 from relayer.domain.operations import Refusal
 from relayer.http import limits, problems, routes
-from relayer.log.erasure import reports as erasure_reports
+from relayer.log import erasure as erasure_reports
 from relayer.settings.config import RelayerSettings, load_settings
 from relayer.wire import sealing
 

@@ -18,8 +18,7 @@ from nacl.signing import SigningKey
 
 from relayer.wire import codec as base64url
 from relayer.wire import names, signing
-from relayer.wire.codec import lp
-from relayer.wire.errors import InvalidName
+from relayer.wire.codec import InvalidName, lp
 from relayer.wire.sealed_keys import FleetKey, FleetList, SealedKey
 from relayer.wire.sealing import ObjectType, RootKeys, SealingKey, context, derive, seal
 from relayer.wire.signing import (

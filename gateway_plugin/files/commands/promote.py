@@ -37,7 +37,7 @@ from gateway_plugin.hosting import SystemClock
 from gateway_plugin.recall.consolidation import LEAST_QUESTIONS, LEAST_RECALLS, Counted, RecallCounts
 from relayer.wire.command_line import FAILED, USAGE, fail
 from relayer.wire.fields import one_line
-from relayer.wire.memories import Memory
+from relayer.wire.schemas import Memory
 
 _T = TypeVar("_T")
 _PATIENCE: Final = 30.0

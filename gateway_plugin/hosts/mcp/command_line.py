@@ -66,10 +66,10 @@ from gateway_plugin.hosts.mcp.memory import Offered
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import DEFAULT_URL, PluginSettings
 from relayer.wire import names
+from relayer.wire.calls import in_url, is_loopback
+from relayer.wire.codec import InvalidName
 from relayer.wire.command_line import FAILED, USAGE, answer_in_lines, fail
-from relayer.wire.errors import InvalidName
 from relayer.wire.fields import render_time
-from relayer.wire.loopback import in_url, is_loopback
 
 NAME: Final = "memrelay"
 TOKEN_VARIABLE: Final = "MEMRELAY_MCP_TOKEN"  # noqa: S105 - the name of a variable

@@ -40,7 +40,7 @@ from gateway_plugin.hosting import (
 )
 from gateway_plugin.settings.model import PluginSettings
 from relayer.wire import codec as base64url
-from relayer.wire.errors import Malformed, NotAccepted
+from relayer.wire.codec import Malformed, NotAccepted
 from relayer.wire.signing import Certificate
 
 PAIRING_SECONDS: Final = 300

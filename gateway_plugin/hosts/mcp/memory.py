@@ -31,7 +31,7 @@ from gateway_plugin.hosting import (
 )
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import PluginSettings
-from relayer.wire.quoting import escape
+from relayer.wire.fields import escape
 
 MAX_BULK: Final = 20
 """Maximum number of memories in one call of ``memwal_remember_bulk``, as in MemWal."""

@@ -47,8 +47,8 @@ from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import PluginSettings
 from relayer.wire.command_line import FAILED, USAGE, fail
 from relayer.wire.fields import Role, one_line
-from relayer.wire.memories import Memory
 from relayer.wire.redaction import redact
+from relayer.wire.schemas import Memory
 
 _SHOWN: Final = 5
 _SHOWN_CHARS: Final = 200

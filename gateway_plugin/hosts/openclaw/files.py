@@ -49,9 +49,9 @@ from gateway_plugin.hosts.openclaw.config import (
 from gateway_plugin.hosts.openclaw.sessions import Compressed, EarlierSessions
 from gateway_plugin.hosts.openclaw.turns import HOST, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
+from relayer.wire.calls import doubled
 from relayer.wire.labels import PROJECTS
 from relayer.wire.redaction import redact
-from relayer.wire.retries import doubled
 
 EVERY: Final = 2.0
 """Minimum seconds between two scans of the files."""

@@ -114,13 +114,17 @@ class OpenAIEmbedder:
         dimension = self.model.dimension
         if not texts:
             return np.empty((0, dimension), dtype=np.float32)
-        cut = [_sendable(text) for text in texts]
+        # Lone surrogates cannot be encoded, and most servers reject an empty input.
+        cut = [text[:_MAX_CHARACTERS].encode("utf-8", "replace").decode("utf-8") or " " for text in texts]
         batches = [cut[start : start + _BATCH] for start in range(0, len(cut), _BATCH)]
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._batch(batch)) for batch in batches]
         except BaseExceptionGroup as errors:
-            raise _translated(errors) from None
+            first = errors.exceptions[0]
+            if isinstance(first, EndpointFault):
+                raise EmbedderUnavailable(f"the embeddings endpoint: {first.what}") from None
+            raise first from None
         return np.concatenate([task.result() for task in tasks])
 
     async def close(self) -> None:
@@ -160,11 +164,6 @@ class OpenAIEmbedder:
     def _advice(self, fault: EndpointFault) -> str:
         model = f"model {self._name}"
         return advice(fault, setting=self._setting, url=self._endpoint.url, path=_PATH, model=model)
-
-
-def _sendable(text: str) -> str:
-    # Lone surrogates cannot be encoded, and most servers reject an empty input.
-    return text[:_MAX_CHARACTERS].encode("utf-8", "replace").decode("utf-8") or " "
 
 
 def _rows(document: object, count: int) -> list[NDArray[np.float64]]:
@@ -226,10 +225,3 @@ def _unpacked(raw: str) -> NDArray[np.float64] | None:
     if not data or len(data) % 4 or len(data) > 4 * _MAX_DIMENSION:
         return None
     return np.frombuffer(data, np.dtype("<f4")).astype(np.float64)
-
-
-def _translated(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    first = errors.exceptions[0]
-    if isinstance(first, EndpointFault):
-        return EmbedderUnavailable(f"the embeddings endpoint: {first.what}")
-    return first

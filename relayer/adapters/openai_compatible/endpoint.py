@@ -22,7 +22,7 @@ import aiohttp
 from relayer.errors import QueueFull
 from relayer.lib.work import uneven
 from relayer.ports import Clock, Randomness
-from relayer.wire.retries import Breaker, doubled
+from relayer.wire.calls import Breaker, doubled
 
 # Maximum seconds that are taken from a ``Retry-After`` header.
 _LONGEST_RETRY_AFTER = 24 * 3600.0
@@ -40,7 +40,6 @@ class EndpointFault(Exception):
     """Raised if a request got no usable response.
 
     Attributes:
-        fault: see `Fault`.
         what: a short description of the failure, which quotes neither the request nor the response.
         retry_after: seconds to wait as the server says; None if it does not say.
     """
@@ -103,13 +102,14 @@ def retry_after_seconds(value: str | None, now_ms: int) -> float | None:
     return min(max(0.0, seconds), _LONGEST_RETRY_AFTER) if seconds == seconds else None  # noqa: PLR0124 - NaN
 
 
-class RetryBudget:
-    """A budget of tokens for retries: each retry costs one token, and each success adds a tenth, up to the capacity."""
+_MOST_TOKENS = 10.0
 
-    def __init__(self, capacity: float = 10.0, per_success: float = 0.1) -> None:
-        self._capacity = capacity
-        self._per_success = per_success
-        self._tokens = capacity
+
+class RetryBudget:
+    """A budget of tokens for retries: each retry costs one token, and each success adds a tenth, up to ten."""
+
+    def __init__(self) -> None:
+        self._tokens = _MOST_TOKENS
 
     def take(self) -> bool:
         """Take one token for a retry; return whether there was one."""
@@ -121,7 +121,7 @@ class RetryBudget:
 
     def succeeded(self) -> None:
         """Add a tenth of a token, after a request that succeeded."""
-        self._tokens = min(self._capacity, self._tokens + self._per_success)
+        self._tokens = min(_MOST_TOKENS, self._tokens + 0.1)
 
 
 T = TypeVar("T")
@@ -130,6 +130,7 @@ _ATTEMPTS = 3
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 0.4
 _CHUNK = 64 * 1024
+_MOST_ANSWER_BYTES = 64 * 1024 * 1024
 # The errors of aiohttp and sockets when a connection fails. Their messages may contain host names, so they are not used.
 _BROKEN = (aiohttp.ClientError, ConnectionError, OSError)
 
@@ -143,14 +144,12 @@ class EndpointLimits:
         total: maximum time of one call, including retries and waiting.
         at_once: maximum number of concurrent requests.
         waiting: maximum number of calls that run or wait; beyond that `QueueFull` is raised.
-        answer_bytes: maximum size of one response.
     """
 
     connect: float = 5.0
     total: float = 60.0
     at_once: int = 4
     waiting: int = 64
-    answer_bytes: int = 64 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -159,10 +158,7 @@ class Endpoint:
 
     Args:
         url: without a slash at its end.
-        clock: for time and pauses.
-        randomness: for jitter.
         key: sent as a bearer token; empty for none.
-        limits: see `EndpointLimits`.
     """
 
     url: str
@@ -291,7 +287,7 @@ class Endpoint:
                 size = 0
                 async for piece in answer.content.iter_chunked(_CHUNK):
                     size += len(piece)
-                    if size > self.limits.answer_bytes:
+                    if size > _MOST_ANSWER_BYTES:
                         raise EndpointFault(Fault.REJECTED, "the answer is larger than any that makes sense")
                     pieces.append(piece)
                 raw = b"".join(pieces)

@@ -1,7 +1,7 @@
 """An object store in a bucket of an S3-compatible server, by boto3 in threads.
 
-`client` makes one request per call and limits the size and time of its response, `failures` classifies responses that are no
-success, and `store` implements the port with time limits, threads and retries of reads. Outcomes are explained in
+`client` makes one request per call, limits the size and time of its response, and classifies responses that are no success;
+`store` implements the port with time limits, threads and retries of reads. Outcomes are explained in
 docs/adr/0008-s3-outcomes.md, the choice of client in docs/adr/0032-boto3-in-threads.md.
 """
 

@@ -17,8 +17,16 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from relayer.adapters.s3_store.client import Client, StoreAnswer, Timeouts
-from relayer.adapters.s3_store.failures import SILENT, Failure, NoSuccess, judge_read, judge_write
+from relayer.adapters.s3_store.client import (
+    SILENT,
+    Client,
+    Failure,
+    NoSuccess,
+    StoreAnswer,
+    Timeouts,
+    judge_read,
+    judge_write,
+)
 from relayer.errors import StoreMisconfigured, StoreThrottled, StoreUnavailable, VersionsHidden
 from relayer.ports import (
     Absent,
@@ -32,6 +40,7 @@ from relayer.ports import (
     ObjectInfo,
     SwapOutcome,
     Swapped,
+    Throttled,
     Unchanged,
     Unknown,
     check_key,
@@ -57,16 +66,21 @@ class Version:
     id: str | None
 
 
-class Bucket:
-    """The requests to a bucket. Methods block, and raise the port's errors."""
+D = TypeVar("D", Created, Swapped)
+L = TypeVar("L", Exists, Changed)
 
-    def __init__(self, client: Client, where: str) -> None:
+
+class Bucket:
+    """The requests to a bucket, for keys below a prefix. Methods block, and raise the port's errors."""
+
+    def __init__(self, client: Client, where: str, prefix: str = "") -> None:
         self._ask = client.ask
         self._where = where
+        self._below = f"{check_key(prefix)}/" if prefix else ""
 
     def read(self, key: str, byte_range: tuple[int, int] | None, if_none_match: str | None) -> GetOutcome:
         """Read an object or a part of it. Raises `StoreUnavailable` also for a response that was cut short."""
-        wanted: dict[str, Any] = {"Key": key}
+        wanted: dict[str, Any] = {"Key": self._below + key}
         if if_none_match is not None:
             wanted["IfNoneMatch"] = if_none_match
         if byte_range is not None:
@@ -91,34 +105,34 @@ class Bucket:
 
     def create(self, key: str, data: bytes) -> CreateOutcome:
         """Write the object with one request, if no object has this key."""
-        try:
-            answer = self._ask("put_object", Key=key, Body=data, ContentMD5=_md5(data), IfNoneMatch="*")
-        except NoSuccess as refusal:
-            if refusal.failure.status == 412:
-                told = _time(refusal.failure)
-                return _timeless() if told is None else Exists(told)
-            return judge_write(refusal.failure, "put_object", self._where)
-        etag, told = answer.headers.get("etag"), _time(answer)
-        return _timeless() if told is None or not etag else Created(etag, told)
+        return self._put(key, data, Created, Exists, IfNoneMatch="*")
 
     def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
         """Replace the object with one request, if it has ``etag``."""
+        return self._put(key, data, Swapped, Changed, IfMatch=etag)
+
+    def _put(
+        self, key: str, data: bytes, done: Callable[[str, int], D], lost: Callable[[int], L], **condition: Any
+    ) -> D | L | Unknown | Throttled:
         try:
-            answer = self._ask("put_object", Key=key, Body=data, ContentMD5=_md5(data), IfMatch=etag)
+            answer = self._ask(
+                "put_object", Key=self._below + key, Body=data, ContentMD5=_md5(data), **condition
+            )
         except NoSuccess as refusal:
             failure = refusal.failure
-            if failure.status == 412 or (failure.status == 404 and failure.code == "NoSuchKey"):
+            absent = "IfMatch" in condition and failure.status == 404 and failure.code == "NoSuchKey"
+            if failure.status == 412 or absent:
                 told = _time(failure)
-                return _timeless() if told is None else Changed(told)
+                return _timeless() if told is None else lost(told)
             return judge_write(failure, "put_object", self._where)
-        new_etag, told = answer.headers.get("etag"), _time(answer)
-        return _timeless() if told is None or not new_etag else Swapped(new_etag, told)
+        etag, told = answer.headers.get("etag"), _time(answer)
+        return _timeless() if told is None or not etag else done(etag, told)
 
     def delete(self, key: str, version: str | None = None) -> None:
         """Remove the object or one version of it, if it exists."""
         chosen: dict[str, Any] = {} if version is None else {"VersionId": version}
         try:
-            self._ask("delete_object", Key=key, **chosen)
+            self._ask("delete_object", Key=self._below + key, **chosen)
         except NoSuccess as refusal:
             if refusal.failure.status == 404 and refusal.failure.code in {"NoSuchKey", "NoSuchVersion"}:
                 return
@@ -128,14 +142,14 @@ class Bucket:
         """Read one page of a listing; names that are not valid keys are left out."""
         after: dict[str, Any] = {} if token is None else {"ContinuationToken": token}
         try:
-            answer = self._ask("list_objects_v2", Prefix=prefix, **after)
+            answer = self._ask("list_objects_v2", Prefix=self._below + prefix, **after)
         except NoSuccess as refusal:
             raise judge_read(refusal.failure, "list_objects_v2", self._where) from refusal
         self._refuse_other_than_listing(answer, "list_objects_v2")
         rows = tuple(
-            ObjectInfo(row["Key"], int(row["Size"]), _ms(row["LastModified"]))
+            ObjectInfo(key, int(row["Size"]), _ms(row["LastModified"]))
             for row in answer.fields.get("Contents", ())
-            if _is_key(row["Key"])
+            if _is_key(key := row["Key"].removeprefix(self._below))
         )
         next_token = answer.fields.get("NextContinuationToken") if answer.fields.get("IsTruncated") else None
         return ListingPage(rows, next_token)
@@ -147,7 +161,7 @@ class Bucket:
         while True:
             try:
                 # The delimiter groups all keys below this one, so that they are not listed.
-                answer = self._ask("list_object_versions", Prefix=key, Delimiter="/", **marker)
+                answer = self._ask("list_object_versions", Prefix=self._below + key, Delimiter="/", **marker)
             except NoSuccess as refusal:
                 if refusal.failure.code in _NOT_OFFERED:
                     return [Version(None)] if isinstance(self.read(key, (0, 1), None), Found) else []
@@ -158,7 +172,9 @@ class Bucket:
             self._refuse_other_than_listing(answer, "list_object_versions")
             fields = answer.fields
             rows = [*fields.get("Versions", ()), *fields.get("DeleteMarkers", ())]
-            found += [Version(row.get("VersionId") or "null") for row in rows if row["Key"] == key]
+            found += [
+                Version(row.get("VersionId") or "null") for row in rows if row["Key"] == self._below + key
+            ]
             if not fields.get("IsTruncated") or not fields.get("NextKeyMarker"):
                 return found
             marker = {"KeyMarker": fields["NextKeyMarker"]}
@@ -168,7 +184,7 @@ class Bucket:
     def _keeps_versions(self, key: str) -> bool:
         """Return whether an object or its delete marker has a version id, which only buckets with versions assign."""
         try:
-            return "x-amz-version-id" in self._ask("get_object", Key=key, most=0).headers
+            return "x-amz-version-id" in self._ask("get_object", Key=self._below + key, most=0).headers
         except NoSuccess as refusal:
             return "x-amz-version-id" in refusal.failure.headers
 
@@ -261,7 +277,7 @@ class _Overdue(Exception):
 
 
 class S3Store:
-    """An `ObjectStore` in a bucket.
+    """An `ObjectStore` in a bucket, below a prefix of its keys, which may be empty and is part of no key outside of this class.
 
     ``store_time`` is the server's ``Date`` header in ms. The log compares such times (I11), and the state that a response
     describes may be older than its header by the duration of the call. Therefore the response to a call that took longer than
@@ -270,11 +286,18 @@ class S3Store:
     """
 
     def __init__(
-        self, client: Client, bucket: str, clock: Clock, patience: Timeouts, threads: int = THREADS
+        self,
+        client: Client,
+        bucket: str,
+        clock: Clock,
+        patience: Timeouts,
+        threads: int = THREADS,
+        *,
+        prefix: str = "",
     ) -> None:
         self._client = client
         self._description = f"s3://{bucket} at {client.endpoint_url}"
-        self._bucket = Bucket(client, self._description)
+        self._bucket = Bucket(client, self._description, prefix)
         self._clock = clock
         self._patience = patience
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="s3-store")
@@ -285,19 +308,20 @@ class S3Store:
         cls,
         bucket: str,
         *,
+        prefix: str = "",
         clock: Clock,
         endpoint_url: str | None = None,
         region: str | None = None,
         patience: Timeouts | None = None,
     ) -> Self:
-        """Return a store with the credentials of the usual AWS chain. No request is sent yet.
+        """Return a store of the keys below ``prefix``, with the credentials of the usual AWS chain. No request is sent yet.
 
         Raises:
             StoreMisconfigured: no client can be created from the settings.
         """
         chosen = patience or Timeouts()
         client = await asyncio.to_thread(Client, bucket, endpoint_url, region, THREADS, chosen)
-        return cls(client, bucket, clock, chosen)
+        return cls(client, bucket, clock, chosen, prefix=prefix)
 
     @property
     def description(self) -> str:

@@ -28,8 +28,8 @@ from relayer.health import own_url
 from relayer.log.objects import LogPorts
 from relayer.operator.reports import CommandReport
 from relayer.settings.keys import make_key_file
+from relayer.wire.codec import InvalidSecret
 from relayer.wire.command_line import JsonOption, tell
-from relayer.wire.errors import InvalidSecret
 from relayer.wire.fields import render_time
 from relayer.wire.sealing import parse_secret
 

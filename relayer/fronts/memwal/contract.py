@@ -28,7 +28,7 @@ from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
 from relayer.wire import codec as base64url
 from relayer.wire import names
-from relayer.wire.errors import Malformed
+from relayer.wire.codec import Malformed
 from relayer.wire.fields import MAX_DIMENSION, parse_time
 from relayer.wire.sealing import FIRST_GENERATION, account_id
 from relayer.wire.signing import Certificate, Right

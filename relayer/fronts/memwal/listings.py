@@ -23,15 +23,15 @@ from relayer.fronts.memwal.front import CompatCall, reply
 from relayer.fronts.memwal.memories import located, once_free
 from relayer.http.routes import Reply
 from relayer.log import creation
-from relayer.log.erasure.reports import ErasureReports
+from relayer.log.erasure import ErasureReports
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases.erase import erase_memory, erase_namespace
 from relayer.use_cases.memories import list_memories
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
-from relayer.wire.errors import Malformed
+from relayer.wire.codec import Malformed
 from relayer.wire.fields import parse_time, render_time
-from relayer.wire.memories import EraseNamespaceRequest
+from relayer.wire.schemas import EraseNamespaceRequest
 
 SNAPSHOT_VERSION = 2
 _USUAL_PAGE = 100

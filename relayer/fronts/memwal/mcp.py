@@ -32,7 +32,7 @@ from relayer.http.problems import HttpProblem
 from relayer.http.routes import EVENTS, Reply
 from relayer.lib.work import Deadline, Requester, current_requester
 from relayer.telemetry import describe, log
-from relayer.wire.quoting import escape, reads_like_an_order
+from relayer.wire.fields import escape, reads_like_an_order
 
 _GRACE_SECONDS = 0.25
 _HALF_HOUR_MS = 30 * 60 * 1000

@@ -34,8 +34,8 @@ from relayer.use_cases.insight import ask as answer_by_model
 from relayer.use_cases.recall import recall as search
 from relayer.use_cases.remember import remember as store
 from relayer.wire import codec as ulid
-from relayer.wire.fields import Role, SourceInfo, Status, render_time
-from relayer.wire.memories import (
+from relayer.wire.fields import DAY_MS, Role, SourceInfo, Status, render_time
+from relayer.wire.schemas import (
     MOST_SHOWN,
     AnalyzeRequest,
     AskRequest,
@@ -306,7 +306,6 @@ async def _facts(call: CompatCall, access: Access, ids: Sequence[str]) -> list[t
 
 MOST_SECONDS = 13.5
 LONGEST_QUERY = 64 * 1024
-_DAY_MS = 86_400_000
 # Maximum length of a query that is searched for; a model reads 256 tokens of it.
 _QUERY_CHARACTERS = 2048
 # Maximum distance of a memory that counts as relevant: MemWal's middleware keeps a relevance of at least 0.3.
@@ -376,7 +375,7 @@ async def _found(
     for hit in answer.memories:
         score = None
         if weights is not None and ranks:
-            score = weights.score(hit.distance, (now - hit.created_at) / _DAY_MS, hit.importance)
+            score = weights.score(hit.distance, (now - hit.created_at) / DAY_MS, hit.importance)
         blob = make(TokenKind.BLOB, access, ulid.parse(hit.id))
         results.append(ScoredHit(hit, blob, score))
     results.sort(key=lambda one: one.hit.distance if one.score is None else -one.score)

@@ -30,14 +30,13 @@ from relayer.log import creation
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory
 from relayer.wire import codec as ulid
-from relayer.wire.fields import Role, Trust, render_time
+from relayer.wire.fields import DAY_MS, Role, Trust, render_time
 from relayer.wire.sealing import SALT_SIZE
 
 # Name of a chat session that no host uses; client-encrypted records are stored under it and found by it.
 SESSION = "memwal sealed"
 IMPORTANCE = 0.5
 _AT_ONCE = 50
-_DAY_MS = 86_400_000
 _HELD_MS = 60_000
 _OCTETS = "application/octet-stream"
 _TINY = 1e-12
@@ -134,7 +133,7 @@ async def recall(call: CompatCall) -> Reply:
                 }
                 rank = distance
                 if weights is not None and weights.rank:
-                    rank = -weights.score(distance, (now - record.created_at) / _DAY_MS, IMPORTANCE)
+                    rank = -weights.score(distance, (now - record.created_at) / DAY_MS, IMPORTANCE)
                 hits.append((distance, shown | {"rank": rank}))
     limit = min(body.limit, contract.MAX_RESULTS)
     nearest = sorted(hits, key=lambda hit: hit[0])[:limit]

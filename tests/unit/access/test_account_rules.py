@@ -14,7 +14,7 @@ from relayer.errors import CorruptNamespace
 from relayer.log.objects import Layout
 from relayer.operator.catalogue import read_catalogue
 from relayer.testing.fake_clock import FakeClock
-from relayer.wire.errors import NotAccepted
+from relayer.wire.codec import NotAccepted
 from relayer.wire.sealing import ObjectType, RootKeys, context, seal
 
 OWN, BESIDE = (make(KEYS.tag("account", ROOT.account)) for make in (Layout.account, Layout.revoked))

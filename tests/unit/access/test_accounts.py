@@ -11,7 +11,7 @@ from relayer.access.accounts import AccountCaps, Accounts
 from relayer.adapters.memory_store import MemoryStore
 from relayer.errors import CorruptNamespace, RateLimited, Refused, StoreUnavailable
 from relayer.testing.fake_clock import FakeClock
-from relayer.wire.errors import NotAccepted
+from relayer.wire.codec import NotAccepted
 from relayer.wire.sealing import RootKeys
 from relayer.wire.signing import Certificate, Revocations
 

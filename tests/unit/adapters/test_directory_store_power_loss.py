@@ -32,7 +32,7 @@ from relayer.domain.operations import Operation, OperationResult, Origin, Outcom
 from relayer.errors import RelayerError
 from relayer.log import creation
 from relayer.log.namespace_log import NamespaceLog
-from relayer.log.objects import LogPorts, ObjectSealer
+from relayer.log.objects import Layout, LogPorts, ObjectSealer
 from relayer.ports import Absent, Created, Found, ObjectStore, Swapped
 from relayer.wire.fields import Consistency
 
@@ -196,7 +196,7 @@ async def write(log: NamespaceLog, disk: Disk, number: int) -> None:
 
 
 async def swap_manifest(ports: LogPorts, pointer: Pointer, disk: Disk, **changes: Any) -> None:
-    key, sealer = ports.layout.manifest(pointer.incarnation), ObjectSealer(ports)
+    key, sealer = Layout.manifest(pointer.incarnation), ObjectSealer(ports)
     found = await ports.store.get(key)
     assert isinstance(found, Found)
     manifest: Manifest = sealer.unseal_manifest(ACCOUNT, pointer.incarnation, key, found.data)

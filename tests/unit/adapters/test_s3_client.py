@@ -15,8 +15,7 @@ import pytest
 from scripted_s3 import DATE, Reply, Request, ScriptedS3, refusal, serving, stored
 
 from relayer.adapters.s3_store import S3Store, Timeouts
-from relayer.adapters.s3_store.client import LONGEST_ANSWER, Client
-from relayer.adapters.s3_store.failures import NoSuccess
+from relayer.adapters.s3_store.client import LONGEST_ANSWER, Client, NoSuccess
 from relayer.adapters.system import SystemClock
 from relayer.errors import StoreMisconfigured, StoreUnavailable
 from relayer.ports import Created, Found, Unknown

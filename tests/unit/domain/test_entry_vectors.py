@@ -41,7 +41,7 @@ from relayer.domain.operations import (
 )
 from relayer.errors import CorruptNamespace, UpgradeRequired
 from relayer.log.segments import Page, PageRow, decode_page
-from relayer.wire.errors import UnsealError
+from relayer.wire.codec import UnsealError
 from relayer.wire.sealing import ObjectType, SealingKey, context, seal, unseal
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors" / "entries.json").read_text())

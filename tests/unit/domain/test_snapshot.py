@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_operations import CONTENTS, LIKENESSES, Log, entry_of, logs
 
+from relayer.domain.containers import Pinned
 from relayer.domain.namespace import LogPosition
 from relayer.domain.operations import (
     Erase,
@@ -23,7 +24,6 @@ from relayer.domain.operations import (
     Supersede,
     VectorSet,
 )
-from relayer.domain.pinned import Pinned
 from relayer.domain.snapshot import StateReader, write_state
 from relayer.domain.state import NamespaceState
 from relayer.errors import CorruptNamespace
@@ -57,13 +57,13 @@ def test_a_state_that_was_read_again_says_and_decides_the_same(before: Log, afte
     state, time = NamespaceState(LogPosition(0, b"genesis")), 0
     for step, operations in before:
         time += step
-        state.apply(entry_of(state.next_seq, *operations, time=time), b"digest")
+        state.apply(entry_of(state.position.seq + 1, *operations, time=time), b"digest")
     again = _read(write_state(state))
     if looks:  # whether or not anything is looked at before it goes on
         assert _said(again) == _said(state)
     for step, operations in after:
         time += step
-        entry = entry_of(state.next_seq, *operations, time=time)
+        entry = entry_of(state.position.seq + 1, *operations, time=time)
         assert again.apply(entry, b"digest") == state.apply(entry, b"digest")
     assert _said(_read(write_state(again))) == _said(state)
     assert _said(again) == _said(state)
@@ -79,7 +79,7 @@ def test_a_state_that_goes_on_while_it_is_written_is_written_as_it_was(
         nonlocal state, time
         for step, operations in log:
             time += step
-            state.apply(entry_of(state.next_seq, *operations, time=time), b"digest")
+            state.apply(entry_of(state.position.seq + 1, *operations, time=time), b"digest")
 
     go_on(before)
     if looks:  # from pages of a stored state

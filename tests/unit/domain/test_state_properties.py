@@ -31,7 +31,7 @@ def replay(log: Log) -> tuple[NamespaceState, list[list[Applied]]]:
     state, told, time = NamespaceState(START), [], 0
     for step, operations in log:
         time += step
-        entry = entry_of(state.next_seq, *operations, previous=state.position.digest, time=time)
+        entry = entry_of(state.position.seq + 1, *operations, previous=state.position.digest, time=time)
         told.append(state.apply(entry, b"%032d" % entry.seq))
     return state, told
 
@@ -49,7 +49,7 @@ def test_a_state_goes_on_as_if_it_had_read_everything_at_once(first: Log, second
     time = sum(step for step, _ in first)
     for number, (step, operations) in enumerate(second):
         time += step
-        entry = entry_of(state.next_seq, *operations, previous=state.position.digest, time=time)
+        entry = entry_of(state.position.seq + 1, *operations, previous=state.position.digest, time=time)
         assert state.apply(entry, b"%032d" % entry.seq) == told[len(first) + number]
     assert state == whole
 

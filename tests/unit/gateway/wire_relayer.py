@@ -20,11 +20,10 @@ from nacl.signing import SigningKey
 from gateway_plugin.client import LoopThread
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
-from relayer.wire import memories as answers
-from relayer.wire import memories as life
 from relayer.wire import schemas, signing
-from relayer.wire.errors import WireError
-from relayer.wire.memories import ContextResponse
+from relayer.wire.codec import WireError
+from relayer.wire.fields import Position
+from relayer.wire.schemas import ContextResponse
 from relayer.wire.sealed_keys import (
     MAX_LIFE_SECONDS,
     FleetKey,
@@ -33,12 +32,18 @@ from relayer.wire.sealed_keys import (
     fleet_key_id,
     named_fleet_key,
 )
-from relayer.wire.service import StandingResponse
+from relayer.wire.service import (
+    FleetKeyView,
+    KeysResponse,
+    NamespacesResponse,
+    StandingResponse,
+    VersionResponse,
+)
 from relayer.wire.signing import PROOF_HEADER, SEALED_TYPE, Certificate, Prover, Right, open_body
 
 Scripted = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 RELEASED = web.AppKey("released", threading.Event)
-POSITION = schemas.Position(seq=1, digest="0" * 64)
+POSITION = Position(seq=1, digest="0" * 64)
 
 # What most tests of a plugin say and ask, with the secret of its gateway.
 SECRET = "11" * 32
@@ -81,7 +86,7 @@ class WireRelayer:
         self.remind = lambda _: {"status": "fallback", "reason": "no_model"}
         self.degraded = False
         self.overrides: dict = {}
-        self.position: schemas.Position | None = None
+        self.position: Position | None = None
         self.min_client = "0.1.0"
         self.aborted = threading.Event()
         self.recalling = threading.Event()
@@ -166,7 +171,7 @@ class WireRelayer:
                     return answer
         if request.path == "/version":
             return _json(
-                schemas.VersionResponse(
+                VersionResponse(
                     version="0.1.0",
                     api_version="1",
                     min_client_version=self.min_client,
@@ -191,13 +196,11 @@ class WireRelayer:
         keys = tuple(FleetKey(f"day{i}", bytes(key.public_key), end - i) for i, key in enumerate(self.fleet))
         found = FleetList.issue(self.identity, self.now() - self.issued_ago, keys)
         views = tuple(
-            schemas.FleetKeyView(
-                day=key.day, public_key=base64url.encode(key.public_key), not_after=key.not_after
-            )
+            FleetKeyView(day=key.day, public_key=base64url.encode(key.public_key), not_after=key.not_after)
             for key in found.keys
         )
         return _json(
-            schemas.KeysResponse(
+            KeysResponse(
                 identity=base64url.encode(found.identity),
                 issued_at=found.issued_at,
                 keys=views,
@@ -244,7 +247,7 @@ class WireRelayer:
 
     def _serve(self, request: web.Request, body: bytes, key: SealedKey | None) -> web.Response:
         if key is None:
-            return _json(schemas.NamespacesResponse(namespaces=()))
+            return _json(NamespacesResponse(namespaces=()))
         if request.path == "/v1/analyze" and key.namespace in self.refused_captures:
             return problem(*self.refused_captures[key.namespace])
         return self._work(request, body, key)
@@ -261,9 +264,11 @@ class WireRelayer:
         if route in {("GET", "/v1/memories"), ("GET", "/v1/context"), ("GET", "/v1/standing")}:
             return self._listed(rows, request.path)
         if request.path == "/v1/namespaces/erase":
-            return self._erase_all(rows, key.namespace, life.EraseNamespaceRequest.model_validate_json(body))
+            return self._erase_all(
+                rows, key.namespace, schemas.EraseNamespaceRequest.model_validate_json(body)
+            )
         if route == ("POST", "/v1/memories/delete"):
-            return self._delete(rows, life.DeleteRequest.model_validate_json(body))
+            return self._delete(rows, schemas.DeleteRequest.model_validate_json(body))
         return self._one(rows, *route, body)
 
     def _listed(self, rows: list[dict], path: str) -> web.Response:
@@ -278,17 +283,17 @@ class WireRelayer:
         if path == "/v1/recall":
             return self._recall(rows, schemas.RecallRequest.model_validate_json(body))
         if path == "/v1/ask":
-            answers.AskRequest.model_validate_json(body)
+            schemas.AskRequest.model_validate_json(body)
             cited = [{**row, "relevance": 1, "distance": 0} for row in rows]
             answered = {
                 "status": "answered" if rows else "unknown",
                 "answer": "So it is.",
                 "citations": cited,
             }
-            return _json(answers.AskResponse.model_validate(answered))
-        asked = answers.ActiveRecallRequest.model_validate_json(body)
+            return _json(schemas.AskResponse.model_validate(answered))
+        asked = schemas.ActiveRecallRequest.model_validate_json(body)
         return _json(
-            answers.ActiveRecallResponse.model_validate({"considered": len(rows), **self.remind(asked)})
+            schemas.ActiveRecallResponse.model_validate({"considered": len(rows), **self.remind(asked)})
         )
 
     def _recall(self, rows: list[dict], request: schemas.RecallRequest) -> web.Response:
@@ -324,24 +329,24 @@ class WireRelayer:
         return _json(schemas.RememberResponse(memories=ids, position=POSITION))
 
     def _erase_all(
-        self, rows: list[dict], namespace: str, request: life.EraseNamespaceRequest
+        self, rows: list[dict], namespace: str, request: schemas.EraseNamespaceRequest
     ) -> web.Response:
         counted = len(rows)
         if not request.dry_run:
             rows.clear()
         return _json(
-            life.EraseNamespaceResponse(
+            schemas.EraseNamespaceResponse(
                 namespace=namespace, dry_run=request.dry_run, memories=counted, confirm="0" * 26
             )
         )
 
-    def _delete(self, rows: list[dict], request: life.DeleteRequest) -> web.Response:
+    def _delete(self, rows: list[dict], request: schemas.DeleteRequest) -> web.Response:
         gone = [row for row in rows if not request.kinds or row["kind"] in request.kinds]
         if not request.dry_run:
             rows[:] = [row for row in rows if row not in gone]
         forgotten = 0 if request.dry_run else len(gone)
         return _json(
-            life.DeleteResponse(
+            schemas.DeleteResponse(
                 matched=len(gone),
                 forgotten=forgotten,
                 remaining=len(gone) - forgotten,
@@ -353,16 +358,16 @@ class WireRelayer:
         one, _, verb = path.removeprefix("/v1/memories/").partition("/")
         known = [row for row in rows if row["id"] == one]
         if verb == "restore":
-            return _json(life.RestoreResponse(id=one, state="live", position=POSITION))
+            return _json(schemas.RestoreResponse(id=one, state="live", position=POSITION))
         if not known:
             return problem(404, "not_found")
         if verb == "supersede":
-            request = life.SupersedeRequest.model_validate_json(body)
+            request = schemas.SupersedeRequest.model_validate_json(body)
             left = {"idempotency_key", "ttl_seconds", "place", "sender"}
             fields = request.model_dump(exclude_unset=True, exclude=left)
             new = {**known[0], **fields, "id": _memory("", "user", "agent")["id"]}
             rows[rows.index(known[0])] = new
-            return _json(life.SupersedeResponse(id=new["id"], supersedes=one, position=POSITION))
+            return _json(schemas.SupersedeResponse(id=new["id"], supersedes=one, position=POSITION))
         if method == "DELETE":
             rows.remove(known[0])
             return _json(schemas.ForgetResponse(id=one, state="forgotten", position=POSITION))

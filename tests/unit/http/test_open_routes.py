@@ -14,8 +14,8 @@ from relayer.http.problems import CODES
 from relayer.http.routes import table
 from relayer.testing.local_relayer import RecordingStore
 from relayer.wire import codec as base64url
-from relayer.wire import schemas
 from relayer.wire.sealed_keys import FleetKey, FleetList
+from relayer.wire.service import KeysResponse, VersionResponse
 
 
 class _Failing(RecordingStore):
@@ -36,7 +36,7 @@ class _Skewed(SystemClock):
 
 async def test_health_and_version_say_what_runs(at: Border) -> None:
     assert (await at.http.get(f"{at.url}/health")).json()["status"] == "ok"
-    version = schemas.VersionResponse.model_validate((await at.http.get(f"{at.url}/version")).json())
+    version = VersionResponse.model_validate((await at.http.get(f"{at.url}/version")).json())
     assert (version.api_version, version.model, version.dimension) == ("1", "hashing", 64)
     assert (await at.http.head(f"{at.url}/health")).status_code == 200
 
@@ -93,7 +93,7 @@ async def test_balancers_that_ask_often_do_not_wear_out_the_store(at: Border) ->
 
 
 async def test_the_published_keys_verify_as_the_plugin_verifies_them(at: Border) -> None:
-    answer = schemas.KeysResponse.model_validate((await at.http.get(f"{at.url}/v1/keys")).json())
+    answer = KeysResponse.model_validate((await at.http.get(f"{at.url}/v1/keys")).json())
     keys = tuple(FleetKey(key.day, base64url.decode(key.public_key), key.not_after) for key in answer.keys)
     identity, signature = base64url.decode(answer.identity), base64url.decode(answer.signature)
     FleetList(identity, answer.issued_at, keys, signature).verify(at.gateway.now)

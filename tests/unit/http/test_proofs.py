@@ -18,7 +18,7 @@ from relayer.adapters.system import SystemClock
 from relayer.http.limits import FAILURES, MAX_BODY
 from relayer.wire import codec as base64url
 from relayer.wire import signing
-from relayer.wire.errors import NotAccepted
+from relayer.wire.codec import NotAccepted
 from relayer.wire.sealing import FIRST_GENERATION
 from relayer.wire.signing import (
     PROOF_HEADER,

@@ -7,12 +7,13 @@ from model_jobs import ended, look, says, until, with_model, working
 
 from relayer.domain.operations import Erase
 from relayer.errors import ModelAnswerUnusable, ModelUnavailable, QueueFull
-from relayer.lib.job_queue import DAY_MS, DailyLimits
+from relayer.lib.job_queue import DailyLimits
 from relayer.maintenance.open_namespaces import maintain
 from relayer.use_cases.capture import analyze
 from relayer.use_cases.memories import forget_memory
 from relayer.use_cases.recall import recall
 from relayer.wire import codec as ulid
+from relayer.wire.fields import DAY_MS
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest
 from relayer.writing.drafts import request_origin
 

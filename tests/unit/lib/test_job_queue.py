@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from relayer.domain.operations import JobState
-from relayer.lib.job_queue import DAY_MS, DailyLimits, JobLimits, JobQueue, ModelBudget, PendingJob
+from relayer.lib.job_queue import DailyLimits, JobLimits, JobQueue, ModelBudget, PendingJob
 from relayer.testing.fake_clock import FakeClock
+from relayer.wire.fields import DAY_MS
 
 
 def candidate(account: str, namespace: str, number: int) -> PendingJob:

@@ -17,8 +17,7 @@ from relayer.domain.bodies import take_out
 from relayer.domain.operations import Erase, Origin, Put, Stored, decode_entry
 from relayer.errors import StoreUnavailable
 from relayer.log.collector import GRACE_MS, Collector
-from relayer.log.erasure.memories import MemoryEraser, report_of
-from relayer.log.erasure.reports import ErasureReports, SeenReport
+from relayer.log.erasure import ErasureReports, MemoryEraser, SeenReport, report_of
 from relayer.log.objects import Layout, LogPorts, ObjectLocation, ObjectSealer
 from relayer.log.replica import Replica
 from relayer.log.segments import open_pack, pack_place

@@ -124,7 +124,7 @@ def entry(
     state = replica.state
     made = Entry(
         version=version,
-        seq=seq or state.next_seq,
+        seq=seq or state.position.seq + 1,
         previous=previous or state.position.digest,
         batch=b"b" * 16,
         writer=b"w" * 16,
@@ -135,7 +135,7 @@ def entry(
 
 
 async def store_entry(world: World, replica: Replica, data: bytes, seq: int = 0) -> None:
-    await world.memory.create(replica.slots.key(seq or replica.state.next_seq), data)
+    await world.memory.create(replica.slots.key(seq or replica.state.position.seq + 1), data)
 
 
 async def write_manifest(world: World, manifest: Manifest) -> None:
@@ -185,7 +185,7 @@ async def plain(world: World) -> NamespaceState:
     """Replay the slots that the store holds, all of them, without replica or segments."""
     slots = world.replica().slots
     state = NamespaceState(LogPosition(0, genesis(world.incarnation)))
-    while (tail := await slots.read(state.next_seq, 1)).slots:
+    while (tail := await slots.read(state.position.seq + 1, 1)).slots:
         linked = await slots.link(tail.slots[0], state.position)
         state.apply(linked.entry, linked.digest)
     return state

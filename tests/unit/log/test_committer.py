@@ -339,7 +339,7 @@ async def test_after_a_close_everything_is_refused_without_an_entry(world: World
 
 async def test_a_vanished_manifest_is_not_written_past(world: World) -> None:
     replica, committer = await world.writer()
-    await world.memory.delete(replica.manifest._at)
+    await world.memory.delete(replica.manifest._key)
     await world.clock.advance(601)
     with pytest.raises(NamespaceClosed):
         await committer.submit([put()])

@@ -5,6 +5,7 @@ from doubles.faulty_store import Faults, FaultyStore
 from doubles.stepping_store import Fate, SteppingStore
 from log_world import ACCOUNT, KEYS, OTHER_ACCOUNT, SECRET, World, new, settle
 
+from relayer.adapters.memory_store import MemoryStore
 from relayer.domain.namespace import Custody, Manifest, Pointer, PointerState
 from relayer.errors import (
     CorruptNamespace,
@@ -235,12 +236,12 @@ async def test_no_name_and_no_account_stands_in_a_key_or_an_object(empty_world: 
     assert ACCOUNT.encode() not in stored
 
 
-async def test_a_namespace_moved_under_another_prefix_opens_there(world: World) -> None:
+async def test_a_namespace_copied_to_another_store_opens_there(world: World) -> None:
     first = await creation.open_or_create(world.ports(), new(), SECRET)
-    for key, stored in list(world.memory._objects.items()):
-        await world.memory.create(f"copy/{key}", stored.data)
-    ports = world.ports()
-    moved = type(ports)(ports.store, ports.clock, ports.randomness, ports.keys, Layout("copy"))
+    copy = MemoryStore(world.clock)
+    for key, stored in world.memory._objects.items():
+        await copy.create(key, stored.data)
+    moved = world.ports(copy)
 
     assert await creation.open_or_create(moved, new(), SECRET) == first
     assert await creation.list_pointers(moved, ACCOUNT) == [first.pointer]

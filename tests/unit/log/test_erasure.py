@@ -8,7 +8,7 @@ from log_world import ACCOUNT, compact, entry, manifest_in, plain, put, store_en
 
 from relayer.domain.operations import JobAccepted, JobFinished, Origin, Stored, encode_stored
 from relayer.log.collector import Collector
-from relayer.log.erasure.reports import ErasureReports, ErasureStage, SeenReport
+from relayer.log.erasure import ErasureReports, ErasureStage, SeenReport
 from relayer.log.namespace_log import Committer
 from relayer.log.objects import Layout
 from relayer.log.replica import Replica

@@ -9,7 +9,7 @@ from doubles.seeded_randomness import SeededRandomness
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.crypto import RelayerKeys
-from relayer.log.erasure.reports import ErasureReports
+from relayer.log.erasure import ErasureReports
 from relayer.log.objects import LogPorts
 
 ACCOUNT, NAME, REQUEST = f"0x{7:064x}", "memwal/notes", b"r" * 16

@@ -9,8 +9,7 @@ from log_operations import entry_of
 from relayer.domain.namespace import LogPosition
 from relayer.domain.operations import Erase, Operation, Origin, Put, Stored
 from relayer.domain.state import NamespaceState
-from relayer.log.erasure.memories import retold, still_has
-from relayer.log.erasure.reports import REPORT_FORMAT, ErasureKind, ErasureReport, ErasureStage
+from relayer.log.erasure import REPORT_FORMAT, ErasureKind, ErasureReport, ErasureStage, retold, still_has
 
 RECORDS = (b"r1", b"r2")
 REPORT = ErasureReport(

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from log_world import ACCOUNT, World
 
-from relayer.log.erasure.reports import (
+from relayer.log.erasure import (
     REPORT_FORMAT,
     ErasureKind,
     ErasureReport,

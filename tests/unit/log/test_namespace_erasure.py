@@ -13,8 +13,7 @@ from relayer.domain.namespace import PointerState
 from relayer.domain.operations import OperationResult, Refusal
 from relayer.errors import CorruptNamespace, NamespaceClosed
 from relayer.log import creation
-from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
-from relayer.log.erasure.reports import ErasureReports, ErasureStage, SeenReport
+from relayer.log.erasure import ErasureReports, ErasureStage, NamespaceEraser, SeenReport, namespace_report
 from relayer.log.objects import Layout
 from relayer.ports import GetOutcome, ObjectStore
 from relayer.testing.local_relayer import RecordingStore

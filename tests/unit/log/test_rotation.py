@@ -25,10 +25,9 @@ from relayer.domain.operations import (
 )
 from relayer.errors import NamespaceClosed, StoreUnavailable
 from relayer.log import creation
-from relayer.log.erasure.namespaces import NamespaceEraser
-from relayer.log.erasure.reports import ErasureReports
+from relayer.log.erasure import ErasureReports, NamespaceEraser
 from relayer.log.namespace_log import NamespaceLog
-from relayer.log.objects import LogPorts
+from relayer.log.objects import Layout, LogPorts
 from relayer.log.rotation import rotate
 from relayer.wire.sealed_keys import SealedKey
 
@@ -123,7 +122,7 @@ async def _check(world: World, before: tuple[LogPosition, list[Any]]) -> None:
     pointer = await creation.find(ports, ACCOUNT, "research")
     assert pointer is not None
     assert (pointer.generation, pointer.next) == (GENERATION, b"")
-    assert not await ports.keys_below(ports.layout.incarnation(world.incarnation))
+    assert not await ports.keys_below(Layout.incarnation(world.incarnation))
     opened = await creation.open_existing(ports, pointer, ACCOUNT, NEW.secret)
     assert opened is not None
     log = NamespaceLog(ports, ACCOUNT, pointer)

@@ -9,7 +9,7 @@ import pytest
 from index_world import SMALL, opened_of
 
 from relayer.domain.operations import Erase, Forget, Origin, Restore
-from relayer.maintenance.indexes import IndexMaintenance
+from relayer.maintenance.logs import IndexMaintenance
 from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.namespaces.projection import CalibratedModel, EmbeddingSpace

@@ -14,10 +14,9 @@ from relayer.lib.scheduler import Scheduler
 from relayer.log.collector import GRACE_MS
 from relayer.log.compactor import CompactionLimits
 from relayer.log.creation import find
-from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
-from relayer.log.erasure.reports import ErasureReports, ErasureStage
+from relayer.log.erasure import ErasureReports, ErasureStage, NamespaceEraser, namespace_report
 from relayer.log.objects import Layout, LogPorts
-from relayer.maintenance.idle_walk import IdleCollection, IdleLimits, PacedStore
+from relayer.maintenance.logs import IdleCollection, IdleLimits, PacedStore
 from relayer.use_cases.remember import remember
 from relayer.wire import schemas
 

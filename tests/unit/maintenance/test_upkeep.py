@@ -9,9 +9,9 @@ from doubles.stepping_store import SteppingStore
 from relayer.errors import RelayerError, StoreUnavailable
 from relayer.lib.scheduler import Scheduler
 from relayer.log.compactor import CompactionLimits
-from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
+from relayer.maintenance.logs import LogMaintenance, LogMaintenanceLimits
 from relayer.use_cases.erase import erase_namespace
-from relayer.wire.memories import EraseNamespaceRequest
+from relayer.wire.schemas import EraseNamespaceRequest
 
 LIMITS = LogMaintenanceLimits(CompactionLimits(entries=2, most_small=1))
 TWO = ("I drink oat milk", "I ride a red bicycle")

@@ -13,7 +13,7 @@ from relayer.domain.operations import Record
 from relayer.namespaces.records import Facet, RecordTable
 from relayer.search.baseline import PRIORS, Calibration
 from relayer.search.index import MemoryIndex
-from relayer.search.key_mask import KeyMask
+from relayer.search.rows import KeyMask
 from relayer.wire.fields import Audience, Kind, Trust
 
 NOW = 1_000_000

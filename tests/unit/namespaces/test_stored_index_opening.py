@@ -11,7 +11,7 @@ from index_world import answers, do_something, opened_of, write_index
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.domain.operations import FACETS, Erase, Forget, Origin
-from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
+from relayer.maintenance.logs import IndexLimits, IndexMaintenance
 from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.ports import Absent, EmbeddingModel, Found, GetOutcome
@@ -284,7 +284,7 @@ async def test_a_failed_writing_is_not_tried_again_at_once(house):
 @pytest.fixture
 def small_turns(monkeypatch):
     """Work on the event loop gives others a turn at every step."""
-    monkeypatch.setattr("relayer.lib.turns._SECONDS", 0.0)
+    monkeypatch.setattr("relayer.lib.scheduler._SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("small_turns")

@@ -10,7 +10,7 @@ from index_world import opened_of
 
 from relayer.errors import StoreUnavailable
 from relayer.use_cases.remember import remember
-from relayer.wire.errors import UnsealError
+from relayer.wire.codec import UnsealError
 from relayer.wire.schemas import RememberRequest
 
 

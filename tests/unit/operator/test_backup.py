@@ -9,16 +9,14 @@ import msgspec
 import pytest
 from operator_site import ROOT, Site
 
-from relayer.access.store_key import probe
+from relayer.access.store_keys import probe
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import PointerState
 from relayer.domain.operations import Put, decode_operation
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
 from relayer.log.collector import Collector
-from relayer.log.erasure.memories import MemoryEraser, report_of
-from relayer.log.erasure.namespaces import namespace_report
-from relayer.log.erasure.reports import ErasureReports, ErasureStage
+from relayer.log.erasure import ErasureReports, ErasureStage, MemoryEraser, namespace_report, report_of
 from relayer.log.objects import Layout, LogPorts, ObjectSealer
 from relayer.operator.backup import back_up, prune
 from relayer.operator.backup_store import BackupStore

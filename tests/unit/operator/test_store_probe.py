@@ -14,7 +14,7 @@ from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.crypto import RelayerKeys
 from relayer.errors import BrokenPromise, StoreMisconfigured, StoreUnavailable, VersionsHidden
-from relayer.log.objects import Layout, LogPorts
+from relayer.log.objects import LogPorts
 from relayer.operator.probe import KEPT_MS, RACERS, ROUNDS, probe, probe_erasure, probe_unless_known
 from relayer.ports import Changed, Created, CreateOutcome, Exists, Found, GetOutcome, SwapOutcome, Swapped
 from relayer.testing.fake_clock import FakeClock
@@ -113,10 +113,10 @@ async def test_a_broken_promise_is_named(broken: type[MemoryStore], promise: str
 
 async def test_a_correct_store_passes_and_is_left_clean() -> None:
     store = RecordingStore(MemoryStore(CLOCK))
-    report = await probe(store, SeededRandomness(1), prefix="m/probe")
+    report = await probe(store, SeededRandomness(1))
     assert (report.store, report.races, report.undecided) == ("memory", 2 * ROUNDS, 0)
     assert report.requests > 2 * ROUNDS * RACERS
-    assert store.count() == store.count(prefix="m/probe/")
+    assert store.count() == store.count(prefix="probe/")
     assert [info.key async for info in store.list("")] == []
 
 
@@ -211,7 +211,7 @@ async def test_nothing_is_missing_where_everything_can_be_destroyed() -> None:
 
 # A passed probe counts for a week, for one server and one version; a failed one never.
 def _ports(store, clock: FakeClock, key: bytes = b"k" * 32) -> LogPorts:
-    return LogPorts(store, clock, SeededRandomness(1), RelayerKeys.derive(key), Layout("deep/er"))
+    return LogPorts(store, clock, SeededRandomness(1), RelayerKeys.derive(key))
 
 
 async def test_a_second_start_within_a_week_asks_once(store: RecordingStore, clock: FakeClock) -> None:
@@ -264,7 +264,7 @@ async def test_a_failed_probe_is_not_remembered(clock: FakeClock) -> None:
 async def test_a_forged_record_does_not_count(store: RecordingStore, clock: FakeClock) -> None:
     ports = _ports(store, clock)
     await probe_unless_known(ports, "1.0")
-    [key] = [info.key async for info in store.list("deep/er/probed/")]
+    [key] = [info.key async for info in store.list("probed/")]
     found = await store.get(key)
     assert isinstance(found, Found)
     await store.swap(key, found.data[:-1] + bytes([found.data[-1] ^ 1]), found.etag)
@@ -273,13 +273,13 @@ async def test_a_forged_record_does_not_count(store: RecordingStore, clock: Fake
     assert await probe_unless_known(ports, "1.0") is None
 
 
-async def test_only_the_record_stays_and_everything_is_below_the_prefix(
+async def test_only_the_record_stays_and_everything_is_below_its_prefixes(
     store: RecordingStore, clock: FakeClock
 ) -> None:
     await probe_unless_known(_ports(store, clock), "1.0")
-    assert store.count() == store.count(prefix="deep/er/") > 0
+    assert store.count() == store.count(prefix="probe") > 0
     [key] = [info.key async for info in store.list("")]
-    assert key.startswith("deep/er/probed/")
+    assert key.startswith("probed/")
 
 
 async def test_each_kept_promise_is_told_as_it_is_kept(clock: FakeClock) -> None:

@@ -6,12 +6,10 @@ import pytest
 from operator_site import ROOT
 
 from relayer.access.accounts import Accounts
-from relayer.access.fleet import FleetKeys
+from relayer.access.store_keys import FleetKeys
 from relayer.domain.operations import Origin, Put, Stored
 from relayer.errors import WrongRelayerKey
-from relayer.log.erasure.memories import report_of
-from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
-from relayer.log.erasure.reports import ErasureReports, ErasureStage
+from relayer.log.erasure import ErasureReports, ErasureStage, NamespaceEraser, namespace_report, report_of
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import Layout
 from relayer.operator.catalogue import Flaw, read_catalogue

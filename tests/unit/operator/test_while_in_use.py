@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from operator_site import Site
 
-from relayer.access.store_key import probe
+from relayer.access.store_keys import probe
 from relayer.adapters.memory_store import MemoryStore
 from relayer.log.objects import LogPorts
 from relayer.operator.backup import back_up

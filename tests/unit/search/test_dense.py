@@ -7,7 +7,7 @@ import pytest
 
 from relayer.search.dense import DEAD_SHARE, DenseIndex
 from relayer.search.graph import rows_of
-from relayer.search.key_mask import KeyMask
+from relayer.search.rows import KeyMask
 
 DIMENSION = 32
 

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from relayer.search.key_mask import KeyMask
 from relayer.search.lexical import BACKGROUND, IMAGINED_TERMS, LexicalIndex, asked_terms
+from relayer.search.rows import KeyMask
 from relayer.search.terms import TOLD_TERMS, terms, told
 
 TEXTS = {

@@ -20,8 +20,8 @@ from relayer.search.baseline import (
     statement_texts,
 )
 from relayer.search.index import MemoryIndex
-from relayer.search.key_mask import KeyMask
 from relayer.search.ranking import TOLD_WEIGHT, Baseline, Prior, without_name
+from relayer.search.rows import KeyMask
 from relayer.search.terms import TOLD_TERMS, terms
 
 COFFEE = "what do I drink in the morning?"

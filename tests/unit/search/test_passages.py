@@ -6,7 +6,6 @@ import pytest
 from relayer.search.baseline import Calibration
 from relayer.search.dense import DenseQuery
 from relayer.search.index import MemoryIndex
-from relayer.search.key_mask import KeyMask
 from relayer.search.passages import (
     CHANCE,
     MOST_VECTORS,
@@ -18,6 +17,7 @@ from relayer.search.passages import (
     passages,
 )
 from relayer.search.ranking import Baseline, Prior
+from relayer.search.rows import KeyMask
 
 EAST, NORTH, UP = (np.eye(4, dtype=np.float32)[at] for at in range(3))
 NOTE = "The ferry leaves at noon and comes back at six. " * 30

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, Probe
 from relayer.search.dense import LONGEST_TAIL, DenseIndex
 from relayer.search.index import MemoryIndex
-from relayer.search.key_mask import KeyMask
 from relayer.search.lexical import LexicalIndex
-from relayer.search.rows import search_row
+from relayer.search.rows import KeyMask, search_row
 
 DIMENSION = 16
 WORDS = ("tea", "coffee", "oslo", "lisbon", "bicycle", "garden", "piano", "winter", "tokyo", "\u732b\u304c")

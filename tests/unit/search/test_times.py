@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayer.search.times import NEAR_DAYS, Interval, NamedTime, named_times, nearness
+from relayer.search.terms import NEAR_DAYS, Interval, NamedTime, named_times, nearness
 
 NOW = datetime(2026, 9, 21, 13, 30, tzinfo=UTC)  # a Monday
 MARCH = NamedTime(month=3)

@@ -14,8 +14,7 @@ from relayer.lib.work import Deadline
 from relayer.namespaces.context import ChatWork
 from relayer.use_cases.insight import active_prompt, active_recall, ask
 from relayer.use_cases.remember import remember
-from relayer.wire.memories import ActiveRecallRequest, AskRequest
-from relayer.wire.schemas import RememberRequest
+from relayer.wire.schemas import ActiveRecallRequest, AskRequest, RememberRequest
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 KEY = "The spare key hangs behind the door of the boat house."

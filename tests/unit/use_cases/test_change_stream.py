@@ -8,8 +8,7 @@ import json
 import pytest
 
 from relayer.errors import QueueFull, Refused
-from relayer.use_cases.changes import ChangeStreams, StreamLimits
-from relayer.use_cases.memories import forget_memory
+from relayer.use_cases.memories import ChangeStreams, StreamLimits, forget_memory
 
 QUICK = StreamLimits(per_account=2, heartbeat=15.0, poll=0.01, seconds=300.0)
 RETRY = b"retry: 2000\n\n"

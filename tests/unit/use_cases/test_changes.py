@@ -7,10 +7,9 @@ import asyncio
 import pytest
 
 from relayer.errors import Refused
-from relayer.use_cases.changes import changes
 from relayer.use_cases.lifecycle import restore, supersede
-from relayer.use_cases.memories import forget_memory
-from relayer.wire.memories import SupersedeRequest
+from relayer.use_cases.memories import changes, forget_memory
+from relayer.wire.schemas import SupersedeRequest
 
 
 async def feed(house, after="0", *, limit=100, wait_ms=0):

@@ -14,8 +14,7 @@ from relayer.use_cases.memories import forget_memory, get_memory
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire import codec as ulid
-from relayer.wire.memories import SupersedeRequest
-from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest
+from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest, SupersedeRequest
 
 HOUR_MS = 3_600_000
 HERON, AGAIN = "The staging database is called heron.", "Our staging database is called heron, by the way."

@@ -15,8 +15,7 @@ from relayer.use_cases.lifecycle import restore, supersede
 from relayer.use_cases.memories import forget_memory, get_memory
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
-from relayer.wire.memories import SupersedeRequest
-from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest
+from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest, SupersedeRequest
 from relayer.wire.service import ConsolidationRequest, TakeRequest
 
 FIRST, AGAIN = "The staging database is called heron.", "Our staging database is called heron, by the way."

@@ -30,9 +30,15 @@ from relayer.use_cases.memories import get_memory
 from relayer.use_cases.overview import list_namespaces
 from relayer.use_cases.recall import recall
 from relayer.wire import codec as ulid
-from relayer.wire.errors import UnsealError
-from relayer.wire.memories import DeleteRequest, EraseNamespaceRequest, SupersedeRequest
-from relayer.wire.schemas import AnalyzeRequest, Consistency, RecallRequest
+from relayer.wire.codec import UnsealError
+from relayer.wire.fields import Consistency
+from relayer.wire.schemas import (
+    AnalyzeRequest,
+    DeleteRequest,
+    EraseNamespaceRequest,
+    RecallRequest,
+    SupersedeRequest,
+)
 from relayer.wire.sealing import ObjectType
 
 CANARY = "heliotrope"

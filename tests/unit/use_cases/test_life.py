@@ -12,7 +12,7 @@ from relayer.maintenance.open_namespaces import maintain
 from relayer.use_cases.capture import get_job
 from relayer.use_cases.lifecycle import delete, restore, supersede
 from relayer.use_cases.memories import forget_memory, get_memory
-from relayer.wire.memories import DeleteRequest, SupersedeRequest
+from relayer.wire.schemas import DeleteRequest, SupersedeRequest
 
 UNKNOWN = "0" * 26
 DAY_MS = 86_400_000

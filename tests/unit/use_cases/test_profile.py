@@ -12,8 +12,7 @@ from relayer.use_cases.lifecycle import supersede
 from relayer.use_cases.memories import forget_memory
 from relayer.use_cases.overview import profile
 from relayer.use_cases.remember import remember
-from relayer.wire.memories import SupersedeRequest
-from relayer.wire.schemas import AnalyzeRequest, RememberRequest
+from relayer.wire.schemas import AnalyzeRequest, RememberRequest, SupersedeRequest
 from relayer.wire.service import INTRODUCTION
 
 

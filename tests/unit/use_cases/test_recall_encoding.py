@@ -9,8 +9,7 @@ import pytest
 from relayer.use_cases.lifecycle import supersede
 from relayer.use_cases.recall import recall_encoded
 from relayer.use_cases.remember import remember
-from relayer.wire.memories import SupersedeRequest
-from relayer.wire.schemas import RecallHit, RecallRequest, RecallResponse, RememberRequest
+from relayer.wire.schemas import RecallHit, RecallRequest, RecallResponse, RememberRequest, SupersedeRequest
 
 COFFEE = 'I "only" drink oat milk coffee \\ before noon\n\u2028 \x7f über 🫖'
 FULL = {

@@ -10,18 +10,23 @@ from index_world import opened_of, write_index
 from relayer.domain.operations import Erase, Origin, Record
 from relayer.maintenance.open_namespaces import maintain
 from relayer.use_cases.capture import analyze
-from relayer.use_cases.changes import changes
 from relayer.use_cases.erase import erase_memory, erase_namespace
 from relayer.use_cases.lifecycle import delete, restore
-from relayer.use_cases.memories import export, forget_memory
+from relayer.use_cases.memories import changes, export, forget_memory
 from relayer.use_cases.overview import list_namespaces
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as ulid
 from relayer.wire.fields import Kind
-from relayer.wire.memories import DeleteRequest, EraseNamespaceRequest
-from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RememberRequest
+from relayer.wire.schemas import (
+    AnalyzeRequest,
+    DeleteRequest,
+    EraseNamespaceRequest,
+    MemoryItem,
+    RecallRequest,
+    RememberRequest,
+)
 from relayer.wire.service import ExportRequest, TranscriptRequest
 from relayer.writing.drafts import Draft, append_drafts
 

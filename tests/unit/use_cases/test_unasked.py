@@ -11,8 +11,13 @@ from relayer.use_cases.memories import forget_memory
 from relayer.use_cases.overview import newest_days, profile, standing
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
-from relayer.wire.memories import ActiveRecallRequest, SupersedeRequest
-from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest
+from relayer.wire.schemas import (
+    ActiveRecallRequest,
+    AnalyzeRequest,
+    RecallRequest,
+    RememberRequest,
+    SupersedeRequest,
+)
 
 ALLERGY = "My wife Leyla and I are allergic to peanuts."
 BIRTHDAY = "Leyla's birthday is on May 4."

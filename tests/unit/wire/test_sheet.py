@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayer.wire.errors import InvalidSecret
+from relayer.wire.codec import InvalidSecret
 from relayer.wire.sheet import GATEWAY_SHEET, RELAYER_SHEET, SheetKind
 
 # BIP 39's own test vector of 32 bytes.

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from nacl.signing import SigningKey
 from wire_vectors import vectors
 
-from relayer.wire.codec import Reader
-from relayer.wire.errors import Malformed, NotAccepted
+from relayer.wire.codec import Malformed, NotAccepted, Reader
 from relayer.wire.signing import Certificate, Right
 
 FROZEN = vectors("certificates")

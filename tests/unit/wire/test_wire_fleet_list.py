@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayer.wire.errors import NotAccepted, WireError
+from relayer.wire.codec import NotAccepted, WireError
 from relayer.wire.sealed_keys import FleetKey, FleetList
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire_vectors import vectors
 
-from relayer.wire.errors import InvalidSecret
+from relayer.wire.codec import InvalidSecret
 from relayer.wire.sealing import RootKeys, derive, is_account_id, mask, parse_secret, route
 
 FROZEN = vectors("derivation")

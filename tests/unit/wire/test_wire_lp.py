@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayer.wire.codec import Reader, lp
-from relayer.wire.errors import Malformed
+from relayer.wire.codec import Malformed, Reader, lp
 
 
 @pytest.mark.vectors("derivation", "lp")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relayer.wire import names
-from relayer.wire.errors import InvalidName
+from relayer.wire.codec import InvalidName
 from relayer.wire.signing import grants
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nacl.signing import SigningKey
 from wire_vectors import vectors
 
-from relayer.wire.errors import NotAccepted, UnsealError
+from relayer.wire.codec import NotAccepted, UnsealError
 from relayer.wire.signing import (
     BODY_OVERHEAD,
     Prover,

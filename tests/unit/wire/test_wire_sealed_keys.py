@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nacl.public import PrivateKey
 from wire_vectors import vectors
 
-from relayer.wire.errors import Malformed, NotAccepted
+from relayer.wire.codec import Malformed, NotAccepted
 from relayer.wire.sealed_keys import MAX_SEALED_KEY, SealedKey, fleet_key_id, named_fleet_key
 
 FROZEN = vectors("sealed_keys")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayer.wire.errors import Malformed, UnsealError
+from relayer.wire.codec import Malformed, UnsealError
 from relayer.wire.sealing import OVERHEAD, ObjectType, SealingKey, context, key_id_of, seal, unseal
 
 KEY = SealingKey(bytes(range(16)), bytes(range(32)))

@@ -11,7 +11,7 @@ from wire_vectors import vectors
 
 from relayer.wire import codec as base64url
 from relayer.wire import signing
-from relayer.wire.errors import Malformed, NotAccepted
+from relayer.wire.codec import Malformed, NotAccepted
 from relayer.wire.signing import RequestSignature
 
 FROZEN = vectors("signatures")

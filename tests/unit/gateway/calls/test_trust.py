@@ -17,8 +17,8 @@ from gateway_plugin.calls.trust import (
 from gateway_plugin.errors import RelayerUntrusted
 from gateway_plugin.keys.identity import Identity
 from relayer.wire import codec as base64url
-from relayer.wire.schemas import FleetKeyView, KeysResponse
 from relayer.wire.sealed_keys import FleetKey, FleetList, SealedKey
+from relayer.wire.service import FleetKeyView, KeysResponse
 
 NOW = 1_767_225_600
 ORIGIN = "http://127.0.0.1:8787"

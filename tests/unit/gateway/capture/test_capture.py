@@ -15,7 +15,7 @@ from gateway_plugin.sessions import EchoFilter
 from gateway_plugin.settings.model import CaptureSettings, load_settings
 from gateway_plugin.turn.gates import HostTurn, Turn
 from gateway_plugin.turn.query import ChatMessage, parse_messages
-from relayer.wire.errors import Malformed
+from relayer.wire.codec import Malformed
 from relayer.wire.fields import Role
 
 NOW_MS = 1_767_225_600_000

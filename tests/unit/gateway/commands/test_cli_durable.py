@@ -173,7 +173,7 @@ def test_a_relayer_that_needs_a_newer_gateway_names_both_versions(typed, wire):
 def test_a_rollback_is_accepted_by_the_command_that_is_named(typed, wire, environ):
     from gateway_plugin.keys.identity import NamespaceRef
     from gateway_plugin.outbox.sender import Positions
-    from relayer.wire.schemas import Position
+    from relayer.wire.fields import Position
 
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
         positions = Positions(plugin._inner._outbox)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gateway_plugin.commands.run import Output
-from relayer.wire.schemas import NamespaceView
+from relayer.wire.service import NamespaceView
 
 
 @pytest.mark.parametrize(("memories", "explained"), [(3, False), (None, True)])

@@ -8,7 +8,7 @@ from wire_relayer import QUESTION, answer
 from gateway_plugin.keys.identity import NamespaceRef
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions
-from relayer.wire.schemas import Position
+from relayer.wire.fields import Position
 
 ANOTHER = "Which coffee do I drink in the morning?"
 OWNER = NamespaceRef("coder", "coder", 1)

@@ -14,7 +14,8 @@ from gateway_plugin.errors import DeadlineExceeded, GatewayError, RelayerUnreach
 from gateway_plugin.keys.identity import NamespaceRef, identify, parse_session_key
 from gateway_plugin.outbox.queue import Outbox, OutboxFull, OutboxItem
 from gateway_plugin.outbox.sender import Pauses, Positions, Sender, erase_texts, forget_namespace
-from relayer.wire.schemas import AnalyzeRequest, Position, TurnItem
+from relayer.wire.fields import Position
+from relayer.wire.schemas import AnalyzeRequest, TurnItem
 
 SISTER = "My sister Lena visits me in the first week of May."
 LASTING = [

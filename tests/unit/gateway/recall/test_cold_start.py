@@ -11,7 +11,7 @@ from gateway_plugin.recall.formatting import estimate_tokens, format_days
 from gateway_plugin.settings.model import RecallSettings
 from gateway_plugin.turn.gates import Hearing, HostTurn
 from gateway_plugin.turn.query import clean_query
-from relayer.wire.memories import ContextResponse
+from relayer.wire.schemas import ContextResponse
 
 SISTER = "My sister Ana lives in Porto."
 KEY = "agent:researcher:main"

@@ -20,8 +20,8 @@ from gateway_plugin.sessions import Session
 from gateway_plugin.settings.model import ActiveSettings, Format, PluginSettings, RecallSettings
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn.gates import Hearing
-from relayer.wire.quoting import escape
-from relayer.wire.schemas import RecallHit, SourceInfo
+from relayer.wire.fields import SourceInfo, escape
+from relayer.wire.schemas import RecallHit
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 TEA = RecalledMemory(

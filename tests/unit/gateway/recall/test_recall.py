@@ -16,8 +16,7 @@ from gateway_plugin.keys.identity import NamespaceRef, RootHolder
 from gateway_plugin.outbox.queue import Outbox, ValueUpdate
 from gateway_plugin.recall.consolidation import RecallCounts
 from gateway_plugin.recall.recaller import Recaller
-from relayer.wire.memories import RecallHit
-from relayer.wire.schemas import MemoryItem, RecallRequest, RecallResponse, RememberRequest
+from relayer.wire.schemas import MemoryItem, RecallHit, RecallRequest, RecallResponse, RememberRequest
 
 ASKED = RecallRequest(query=QUESTION)
 ANSWER = RecallResponse(memories=())

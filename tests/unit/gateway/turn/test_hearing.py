@@ -18,9 +18,9 @@ from gateway_plugin.sessions import Session
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.turn.gates import Hearing, HostTurn, Turn
 from gateway_plugin.turn.query import parse_messages, spoken_in_group
+from relayer.wire.fields import SourceInfo, escape
 from relayer.wire.labels import passes
-from relayer.wire.memories import RecallHit, SourceInfo
-from relayer.wire.quoting import escape
+from relayer.wire.schemas import RecallHit
 from relayer.wire.service import StandingLine
 
 NOW = datetime(2026, 5, 8, tzinfo=UTC)

@@ -1,32 +1,45 @@
-"""The store key: 32 random bytes from which the relayers of a store derive all their keys.
+"""The keys that the relayers of a store share: the store key, and the fleet keys.
 
-The first relayer of a store generates it. The object ``relayer`` of the store contains it, wrapped (encrypted) by a
-`KeyProvider`, that is by the relayer key. So the relayer key can be replaced without touching anything else:
-`rotate_relayer_key` writes this one object. With a wrong key, a relayer would find no objects under its own hashed names and
-show every user an empty memory that looks healthy; `open_store_key` therefore refuses to start instead.
+The store key is 32 random bytes from which the relayers of a store derive all their keys. The first relayer of a store generates
+it. The object ``relayer`` of the store contains it, wrapped (encrypted) by a `KeyProvider`, that is by the relayer key. So the
+relayer key can be replaced without touching anything else: `rotate_relayer_key` writes this one object. With a wrong key, a
+relayer would find no objects under its own hashed names and show every user an empty memory that looks healthy;
+`open_store_key` therefore refuses to start instead.
 
 The object also contains a state, sealed with the store key, which `probe` reads for readiness without the relayer key. While
 a backup is being restored, the state names the run, so that no relayer serves a partial restore.
+
+The fleet keys are one key pair for each day, shared by all replicas, to which gateways seal namespace keys. `FleetKeys` keeps the
+pairs of the accepted days, issues the signed list of public keys, and deletes the pairs of past days permanently.
+
+`create_or_read` creates an object unless it exists and returns what the store then has, so that all replicas use the key of the
+replica that was first.
 """
 
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 
 import msgspec
+from nacl.public import PrivateKey
 
-from relayer.access.fleet import create_or_read
-from relayer.crypto import RelayerKeys
+from relayer.crypto import KEPT_DAYS, FleetPair, RelayerKeys, day_of, live_days
 from relayer.errors import (
+    StoreError,
     StoreMisconfigured,
     StoreUnavailable,
     UpgradeRequired,
     VersionsHidden,
     WrongRelayerKey,
 )
+from relayer.lib.scheduler import Periodic
+from relayer.log.collector import destroy, left_of
 from relayer.log.objects import Layout, LogPorts
-from relayer.ports import Clock, Found, KeyProvider, ObjectStore, Randomness, Swapped, Throttled
-from relayer.wire.errors import UnsealError
+from relayer.ports import Absent, Clock, Found, KeyProvider, ObjectStore, Randomness, Swapped, Throttled
+from relayer.wire.codec import UnsealError
+from relayer.wire.fields import DAY_MS
+from relayer.wire.sealed_keys import FleetList, fleet_key_id
 from relayer.wire.sealing import SALT_SIZE, SECRET_SIZE, ObjectType, context, seal, unseal
 
 _FORMAT = 1
@@ -99,7 +112,7 @@ class StoredKey(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fie
 
 
 async def open_store_key(
-    store: ObjectStore, layout: Layout, clock: Clock, randomness: Randomness, provider: KeyProvider
+    store: ObjectStore, clock: Clock, randomness: Randomness, provider: KeyProvider
 ) -> bytes:
     """Return the key of a store, and generate it if the store is new.
 
@@ -109,7 +122,7 @@ async def open_store_key(
         StoreError: the store does not respond.
     """
     fresh = randomness.bytes(SECRET_SIZE)
-    ports = LogPorts(store, clock, randomness, RelayerKeys.derive(fresh), layout)
+    ports = LogPorts(store, clock, randomness, RelayerKeys.derive(fresh))
     found = await ports.get(Layout.relayer())
     if found is None and await _is_used(ports):
         # The store is not new, unless another relayer has created the object since.
@@ -124,7 +137,7 @@ async def open_store_key(
 async def _is_used(ports: LogPorts) -> bool:
     """Return whether a relayer has written anything into the store."""
     for start in ("acct/", Layout.fleet("")):
-        async for _ in ports.rows_below(start):
+        async for _ in ports.store.list(start):
             return True
     return False
 
@@ -142,16 +155,16 @@ async def create_store_key(ports: LogPorts, provider: KeyProvider, store_key: by
     return await create_or_read(ports, Layout.relayer(), stored.encode())
 
 
-async def read_store_key(store: ObjectStore, layout: Layout, provider: KeyProvider) -> bytes:
+async def read_store_key(store: ObjectStore, provider: KeyProvider) -> bytes:
     """Return the key of a store that a relayer has used; raises as `open_store_key`, and writes nothing."""
-    found = await store.get(layout.store_key(Layout.relayer()))
+    found = await store.get(Layout.relayer())
     if not isinstance(found, Found):
         raise WrongRelayerKey(_NEVER_USED)
     return await _opened(StoredKey.decode(found.data), provider)
 
 
 async def rotate_relayer_key(
-    store: ObjectStore, layout: Layout, clock: Clock, current: KeyProvider, new: KeyProvider
+    store: ObjectStore, clock: Clock, current: KeyProvider, new: KeyProvider
 ) -> bool:
     """Wrap the key of a store under a new relayer key, by one conditional write. Relayers that are running are not affected.
 
@@ -165,7 +178,7 @@ async def rotate_relayer_key(
         StoreMisconfigured: a backup is being restored into it.
         StoreError: the store does not respond.
     """
-    at = layout.store_key(Layout.relayer())
+    at = Layout.relayer()
     for _ in range(_ATTEMPTS):
         found = await store.get(at)
         if not isinstance(found, Found):
@@ -187,14 +200,14 @@ async def rotate_relayer_key(
     raise StoreUnavailable("the store did not say whether the relayer key was replaced; run it again")
 
 
-async def older_versions(store: ObjectStore, layout: Layout) -> int | None:
+async def older_versions(store: ObjectStore) -> int | None:
     """Return how many older versions of the wrapped store key a bucket keeps; None if it does not list versions.
 
     Raises:
         StoreError: the store does not respond.
     """
     try:
-        return max(await store.versions(layout.store_key(Layout.relayer())) - 1, 0)
+        return max(await store.versions(Layout.relayer()) - 1, 0)
     except VersionsHidden as error:
         return None if error.kept else 0
 
@@ -235,7 +248,7 @@ async def end_restore(ports: LogPorts) -> None:
     found = await ports.get(Layout.relayer())
     if found is not None and _run_of(ports, found):
         ended = msgspec.structs.replace(StoredKey.decode(found.data), state=_sealed(ports, _IN_USE))
-        outcome = await ports.store.swap(ports.layout.store_key(Layout.relayer()), ended.encode(), found.etag)
+        outcome = await ports.store.swap(Layout.relayer(), ended.encode(), found.etag)
         if not isinstance(outcome, Swapped):
             raise StoreUnavailable("the store did not say whether the restore could be ended; run it again")
 
@@ -248,7 +261,7 @@ async def probe(ports: LogPorts) -> Found:
         StoreMisconfigured: a backup is being restored into the store.
         StoreError: the store does not respond.
     """
-    found = await ports.store.get(ports.layout.store_key(Layout.relayer()))
+    found = await ports.store.get(Layout.relayer())
     if not isinstance(found, Found):
         raise WrongRelayerKey(_NEVER_USED)
     _check_in_use(ports.keys, StoredKey.decode(found.data))
@@ -264,8 +277,8 @@ async def check_rights(ports: LogPorts, probed: Found) -> None:
     Raises:
         StoreError: one of the two is denied, or the store does not respond.
     """
-    await ports.store.get(ports.layout.store_key(_NEVER_WRITTEN))
-    await ports.store.create(ports.layout.store_key(Layout.relayer()), probed.data)
+    await ports.store.get(_NEVER_WRITTEN)
+    await ports.store.create(Layout.relayer(), probed.data)
 
 
 _NEVER_USED = (
@@ -327,3 +340,137 @@ def _check_in_use(keys: RelayerKeys, stored: StoredKey) -> None:
             code="restoring",
             fix="run memrelay restore again; it goes on where it stopped",
         )
+
+
+async def create_or_read(ports: LogPorts, key: str, data: bytes) -> Found:
+    """Create an object at a key unless there is one, and return the object that the store has.
+
+    Raises:
+        StoreUnavailable: five attempts in a row got no clear response.
+        StoreError: as the store.
+    """
+    store, clock = ports.store, ports.clock
+    for _ in range(_ATTEMPTS):
+        found = await store.get(key)
+        if isinstance(found, Found):
+            return found
+        if isinstance(found, Absent):
+            outcome = await store.create(key, data)
+            if isinstance(outcome, Throttled):
+                await clock.sleep(outcome.retry_after)
+                continue
+            # The outcome is Created, Exists or Unknown. In all three cases the next read decides.
+            found = await store.get(key)
+            if isinstance(found, Found):
+                return found
+        await clock.sleep(_PAUSE)
+    raise StoreUnavailable(f"{store.description} does not say what it holds")
+
+
+_LIST_AGE_MS = 60_000
+_EARLY_MS = 3_600_000
+_CHECK_SECONDS = 60.0
+# The number of consecutive days without any object after which a sweep stops.
+_SWEPT_DAYS = 30
+
+
+class FleetKeys:
+    """The key pairs that this replica accepts. Call `start` before use, and run `task` in the background.
+
+    Args:
+        on_left: called at most once a day with the reason why pairs of past days could not be deleted permanently. The
+            deletion is retried all the same.
+    """
+
+    def __init__(self, ports: LogPorts, on_left: Callable[[StoreError], None] = lambda _: None) -> None:
+        self._ports = ports
+        self._on_left = on_left
+        self._told = ""
+        self._clock = ports.clock
+        self._pairs: dict[str, FleetPair] = {}
+        self._by_id: dict[bytes, FleetPair] = {}
+        self._issued: FleetList | None = None
+        self._swept = ""
+
+    async def start(self) -> None:
+        """Create or read the pairs that are needed today.
+
+        Raises:
+            WrongRelayerKey: the object of a day was sealed with another relayer key.
+            StoreError: the store does not respond.
+        """
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read the pairs of the accepted days and drop those of past days; raises as `start`."""
+        now = self._clock.now_ms()
+        days = (day_of(now + _EARLY_MS), *live_days(now))
+        pairs = {day: pair for day in days if (pair := await self._pair(day, make=day >= day_of(now)))}
+        if pairs.keys() != self._pairs.keys():
+            self._issued = None
+        self._pairs = pairs
+        self._by_id = {fleet_key_id(bytes(pair.private.public_key)): pair for pair in pairs.values()}
+        if self._swept != day_of(now):
+            await self._try_sweep(day_of(now))
+
+    @property
+    def task(self) -> Periodic:
+        """The periodic task that keeps the keys current; the scheduler repeats it also after a failure."""
+        return Periodic("fleet_keys", lambda _: self.refresh(), _CHECK_SECONDS)
+
+    def current(self) -> FleetList:
+        """Return the signed list of public keys, newest first, at most a minute old."""
+        now = self._clock.now_ms()
+        if self._issued is None or not 0 <= now - self._issued.issued_at * 1000 < _LIST_AGE_MS:
+            today = day_of(now)
+            # Without a pair of today or earlier, the clock was set back over midnight since the pairs were read.
+            listed = sorted((day for day in self._pairs if day <= today), reverse=True) or sorted(self._pairs)
+            keys = tuple(self._pairs[day].public for day in listed)
+            self._issued = FleetList.issue(self._ports.keys.identity, now // 1000, keys)
+        return self._issued
+
+    def private(self, fleet_id: bytes) -> PrivateKey | None:
+        """Return the private half that a sealed key names, while it is accepted."""
+        pair = self._by_id.get(fleet_id)
+        if pair is None or pair.public.not_after * 1000 <= self._clock.now_ms():
+            return None
+        return pair.private
+
+    async def _pair(self, day: str, *, make: bool) -> FleetPair | None:
+        known = self._pairs.get(day)
+        if known is not None:
+            return known
+        metadata, randomness = self._ports.keys.metadata, self._ports.randomness
+        if make:
+            fresh = FleetPair(day, PrivateKey(randomness.bytes(PrivateKey.SIZE)))
+            sealed = fresh.seal(metadata, salt=randomness.bytes(SALT_SIZE))
+            found = await create_or_read(self._ports, Layout.fleet(day), sealed)
+            return FleetPair.open(day, metadata, found.data)
+        read = await self._ports.store.get(Layout.fleet(day))
+        return FleetPair.open(day, metadata, read.data) if isinstance(read, Found) else None
+
+    async def _try_sweep(self, today: str) -> None:
+        try:
+            await self._sweep()
+            self._swept = today
+        except StoreError as error:
+            # Requests do not depend on the deletion: a store that does not list versions must not stop the service.
+            if self._told != today:
+                self._told = today
+                self._on_left(error)
+
+    async def _sweep(self) -> None:
+        """Delete the pairs of past days permanently.
+
+        The store's clock decides which days are past, because this replica's clock may be far ahead. All versions are
+        deleted, also those of days that a listing does not show any more because only their latest version was deleted.
+        """
+        store, folder = self._ports.store, Layout.fleet("")
+        read = await store.get(f"{folder}{day_of(self._clock.now_ms())}")
+        oldest = min(read.store_time, self._clock.now_ms()) - (KEPT_DAYS - 1) * DAY_MS
+        shown = [info.key async for info in store.list(folder)]
+        await destroy(store, [key for key in shown if key.removeprefix(folder) < day_of(oldest)])
+        window = range(oldest - DAY_MS, oldest - (_SWEPT_DAYS + 1) * DAY_MS, -DAY_MS)
+        while await left_of(store, names := [f"{folder}{day_of(time)}" for time in window]):
+            await destroy(store, names)
+            window = range(window.stop, window.stop - _SWEPT_DAYS * DAY_MS, -DAY_MS)

@@ -1,35 +1,68 @@
-"""The jobs of the language model, which extract facts from messages and summarise sessions: input, request and result.
+"""The jobs of the language model, which extract facts from messages and summarise sessions, and what runs them.
 
 The input of a job (messages, and the memories that hold them) is sealed in the log together with the pending job. When the job
 runs, `begin` leaves out what is no longer live, `facts_of` or `summary_of` asks the model once, and `end` appends the result.
 The messages stay stored in any case. A summary is derived from all its sources: it is deleted when one of them is erased, and
 made again from the others.
+
+`working` starts as many pending jobs at once as the queue allows, each only while its namespace has a live key. Everything can be
+interrupted at any moment: a job is pending in the log until the one operation that ends it, and the next replica that has a
+live key for its namespace runs it.
+
+A relayer without a language model has its prompts completed by a gateway's. `model_work` returns the prompt of the next job to a
+gateway, which sends the completion of its model with its next request. `_take` then finishes the job with it, using the same code
+and checks as for the relayer's own models. Any client that may write to a namespace may do its jobs. Only the time at which a
+prompt was handed out is remembered, so that two gateways do not pay for the same job; every replica accepts the completion.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import msgspec
 from msgspec.structs import replace
 
+from relayer.access.accounts import Access
 from relayer.domain import operations as ops
-from relayer.errors import EmbedderUnavailable, QueueFull
+from relayer.domain.operations import EXTRACT, SUMMARISE, JobFinished, JobState
+from relayer.errors import (
+    EmbedderUnavailable,
+    ModelAnswerUnusable,
+    ModelUnavailable,
+    QueueFull,
+    Refused,
+    RelayerError,
+)
+from relayer.extraction.llm.borrowed import BorrowedModel, ModelToBeAsked
 from relayer.extraction.llm.conversation import MOST_CHARACTERS, ConversationLine
-from relayer.extraction.llm.extractor import ExtractedFact, Extraction
+from relayer.extraction.llm.extractor import ExtractedFact, Extraction, LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.words import guess_language
-from relayer.namespaces.context import Context, FactWork
+from relayer.lib.job_queue import DailyLimits, JobQueue, ModelBudget, PendingJob, Place
+from relayer.lib.scheduler import OnError, Periodic, Scheduler
+from relayer.lib.work import Deadline
+from relayer.namespaces.context import Context, FactWork, no_such_job, parse_id
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import header_of
 from relayer.wire import codec as ulid
-from relayer.wire import schemas
-from relayer.wire.fields import NOBODY_KNOWN, SPOKEN_ROLES, Audience, Kind, Role, Status, Trust
-from relayer.wire.memories import RecallRequest
+from relayer.wire.codec import UnsealError
+from relayer.wire.fields import (
+    DAY_MS,
+    NOBODY_KNOWN,
+    SPOKEN_ROLES,
+    Audience,
+    Consistency,
+    Kind,
+    Role,
+    Status,
+    Trust,
+)
+from relayer.wire.questions import GivenAnswer, ModelWorkRequest, ModelWorkResponse
+from relayer.wire.schemas import RecallRequest
 from relayer.wire.sealing import SALT_SIZE
 from relayer.writing.drafts import Draft, new_id, seal_results
 
@@ -223,7 +256,7 @@ async def begin(opened: OpenNamespace, job: ops.JobState) -> JobTask | None:
         UnsealError, msgspec.MsgspecError: the input cannot be read.
         RelayerError: the log could not be read.
     """
-    await opened.read(schemas.Consistency.STRONG)
+    await opened.read(Consistency.STRONG)
     current = opened.job(job.job)
     if current is None or current.outcome is not None:
         return None
@@ -395,3 +428,232 @@ async def end(ctx: Context, task: JobTask, made: Made | None) -> None:
         origin = ops.Origin(author=b"", nonce=task.job.job, index=1)
         operations.append(ops.JobAccepted(origin, new_id(ctx), ops.EMBED, missing))
     await task.opened.append(operations)
+
+
+INTERVAL_SECONDS = 1.0
+_STEP_SECONDS = 60.0
+_WORKS = frozenset({EXTRACT, SUMMARISE})
+
+
+def pending_jobs(opened: OpenNamespace) -> list[JobState]:
+    """Return the pending jobs of a namespace that need the language model."""
+    return [job for job in opened.jobs() if job.work in _WORKS and job.outcome is None]
+
+
+def check_room(ctx: Context, queue: JobQueue, opened: OpenNamespace) -> None:
+    """Check that another job of this namespace may be queued; raises `QueueFull` when too many are waiting."""
+    account = opened.account
+    others = [one for one in ctx.namespaces.all() if one.account == account]
+    queue.check_room(len(pending_jobs(opened)), sum(len(pending_jobs(one)) for one in others))
+
+
+def working(ctx: Context, work: FactWork, scheduler: Scheduler) -> Periodic:
+    """Return the periodic task that runs jobs; unexpected errors are reported, and the job is retried later."""
+    runs: list[tuple[OpenNamespace, asyncio.Task[None]]] = []
+
+    async def round_(on_error: OnError) -> None:
+        runs[:] = [(opened, task) for opened, task in runs if not task.done()]
+        now = ctx.clock.now_ms()
+        live = set(map(id, ctx.namespaces.all()))
+        for opened, task in runs:
+            # Its last key has expired, or it was evicted.
+            if id(opened) not in live or opened.key_not_after < now:
+                task.cancel()
+        for opened, item in _startable(ctx, work):
+            run = _run(ctx, work, opened, item.job, on_error)
+            runs.append((opened, scheduler.spawn(run, "job")))
+
+    return Periodic("job", round_, INTERVAL_SECONDS, wake=work.queue.wake)
+
+
+def _startable(ctx: Context, work: FactWork) -> Iterator[tuple[OpenNamespace, PendingJob]]:
+    now = ctx.clock.now_ms()
+    places: dict[Place, OpenNamespace] = {
+        (opened.account, opened.name): opened
+        for opened in ctx.namespaces.all()
+        if opened.key_not_after >= now and not opened.broken
+    }
+    own = ctx.own_works
+    waiting = [
+        PendingJob(place, job)
+        for place, opened in places.items()
+        for job in pending_jobs(opened)
+        if job.work in own
+    ]
+    while (item := work.queue.choose(waiting)) is not None:
+        work.queue.started(item)
+        yield places[item.place], item
+
+
+async def _run(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobState, on_error: OnError) -> None:
+    opened.users += 1
+    try:
+        await _attempt(ctx, work, opened, job)
+    except RelayerError as error:
+        on_error(error)
+        work.queue.put_off(job.job, "store_unavailable", getattr(error, "retry_after", 0.0))
+    except Exception as error:  # noqa: BLE001 - whatever it was, the other jobs continue
+        on_error(error)
+        work.queue.put_off(job.job, "internal_error")
+    finally:
+        opened.users -= 1
+        work.queue.stopped(job.job)
+
+
+async def _attempt(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobState) -> None:
+    """Run a job once, and decide whether a failure ends it or it is retried."""
+    queue, account = work.queue, opened.account
+    wait = work.budget.wait_ms(account, ctx.clock.now_ms())
+    if wait:
+        queue.put_off(job.job, "budget_used_up", wait / 1000)
+        return
+    try:
+        async with asyncio.timeout(work.seconds + 2 * _STEP_SECONDS):
+            found = await finish(ctx, work, opened, job)
+    except (ModelUnavailable, EmbedderUnavailable, QueueFull, TimeoutError) as error:
+        waited = ctx.clock.now_ms() - job.accepted_at
+        if waited > DAY_MS:
+            await fail(work, opened, job, "model_unavailable")
+        else:
+            queue.put_off(job.job, "model_unavailable", getattr(error, "retry_after", 0.0))
+    except ModelAnswerUnusable as error:
+        work.budget.spend(account, error.tokens, ctx.clock.now_ms())
+        reason = f"model_answer_{error.reason}"
+        queue.counts[reason] += 1
+        progress = queue.put_off(job.job, reason, bad_answer=True)
+        if progress.bad_answers >= queue.limits.bad_answers:
+            await fail(work, opened, job, reason)
+    except (UnsealError, msgspec.MsgspecError):
+        await fail(work, opened, job, "input_unreadable")
+    except Refused as error:
+        await fail(work, opened, job, error.code)
+    else:
+        queue.ended(job.job, "done")
+        if found is not None:
+            queue.counts["facts"] += len(found.facts)
+            queue.counts.update({f"dropped_{why}": count for why, count in found.dropped.items()})
+
+
+async def finish(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobState) -> Extraction | None:
+    """Run a job to its end, unless it has ended: one call of the model, one log entry; return None if the model was not asked."""
+    task = await begin(opened, job)
+    if task is None:
+        return None
+    if job.work == SUMMARISE and work.summariser is not None:
+        made = await summary_of(work.summariser, work.seconds, task)
+    else:
+        made = await facts_of(ctx, work, task)
+    if made is not None:
+        work.budget.spend(opened.account, made.found.tokens, ctx.clock.now_ms())
+    # If too little is left to ask about, the messages were forgotten or erased since.
+    await end(ctx, task, made)
+    return made.found if made is not None else None
+
+
+async def fail(work: FactWork, opened: OpenNamespace, job: JobState, reason: str) -> None:
+    """End a job permanently, with a reason that is one word."""
+    await opened.append([JobFinished(job.job, failed=True, reason=reason)])
+    work.queue.ended(job.job, "failed")
+
+
+# For this long, a prompt that was handed out to one gateway is not handed out again. If that gateway dies, the job is delayed by
+# no more than this.
+_LEASE_SECONDS = 120.0
+
+
+async def model_work(
+    ctx: Context, access: Access, request: ModelWorkRequest, deadline: Deadline
+) -> ModelWorkResponse:
+    """Finish a job with the completion in the request, if there is one, and return the prompt of the next job.
+
+    Raises:
+        Refused: ``not_found``: the job's id is invalid.
+    """
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            return ModelWorkResponse()
+        await opened.refresh(deadline)
+        told = ModelWorkResponse()
+        if request.job_id is not None:
+            told = await _take(ctx, opened, request, request.job_id)
+            if request.answer is None:
+                # The gateway's model did not respond, so it does not get the next prompt now.
+                return told.model_copy(update={"waiting": len(_lent(ctx, opened))})
+        return await _next(ctx, opened, request, told)
+
+
+async def _take(
+    ctx: Context, opened: OpenNamespace, request: ModelWorkRequest, job_id: str
+) -> ModelWorkResponse:
+    """Finish a job with the completion of the gateway's model; without a completion, retry the job later."""
+    job = opened.job(parse_id(job_id, no_such_job()))
+    if job is None or job.outcome is not None or job not in _lent(ctx, opened):
+        return ModelWorkResponse(outcome="stale")
+    if request.answer is None:
+        ctx.lent.put_off(job.job, "model_unavailable")
+        return ModelWorkResponse()
+    work = _work(ctx, request, request.answer)
+    try:
+        found = await finish(ctx, work, opened, job)
+    except ModelToBeAsked:
+        ctx.lent.put_off(job.job, "changed")
+        return ModelWorkResponse(outcome="stale")
+    except ModelAnswerUnusable as error:
+        progress = ctx.lent.put_off(job.job, f"model_answer_{error.reason}", bad_answer=True)
+        if progress.bad_answers < ctx.lent.limits.bad_answers:
+            return ModelWorkResponse(outcome="unusable")
+        await fail(work, opened, job, f"model_answer_{error.reason}")
+        return ModelWorkResponse(outcome="failed")
+    ctx.lent.ended(job.job, "done")
+    facts, dropped = (len(found.facts), found.dropped.total()) if found is not None else (0, 0)
+    ctx.lent.counts["facts"] += facts
+    return ModelWorkResponse(outcome="done", facts=facts, dropped=dropped)
+
+
+async def _next(
+    ctx: Context, opened: OpenNamespace, request: ModelWorkRequest, told: ModelWorkResponse
+) -> ModelWorkResponse:
+    """Return the prompt of the oldest job that is due, and finish older jobs that turn out to need no model."""
+    jobs, soonest = _lent(ctx, opened), None
+    for job in jobs:
+        _, _, wait = ctx.lent.look(job.job)
+        if wait:
+            soonest = min(wait, soonest or wait)
+            continue
+        ctx.lent.started(PendingJob((opened.account, opened.name), job))
+        ctx.lent.put_off(job.job, "asked", _LEASE_SECONDS)
+        ctx.lent.stopped(job.job)
+        work = _work(ctx, request)
+        try:
+            await finish(ctx, work, opened, job)
+        except ModelToBeAsked as asked:
+            return told.model_copy(
+                update={
+                    "job_id": ulid.render(job.job),
+                    "work": job.work,
+                    "question": asked.question,
+                    "waiting": len(_lent(ctx, opened)),
+                }
+            )
+        except (UnsealError, msgspec.MsgspecError):
+            await fail(work, opened, job, "input_unreadable")
+        else:
+            ctx.lent.ended(job.job, "done")
+    retry = None if soonest is None else int(soonest * 1000)
+    return told.model_copy(update={"waiting": len(_lent(ctx, opened)), "retry_in_ms": retry})
+
+
+def _lent(ctx: Context, opened: OpenNamespace) -> Sequence[JobState]:
+    own = ctx.own_works
+    return [job for job in pending_jobs(opened) if job.work not in own]
+
+
+def _work(ctx: Context, request: ModelWorkRequest, answer: GivenAnswer | None = None) -> FactWork:
+    """Return the services that do a job with a gateway's model, without a budget: the gateway counts its own costs."""
+    model = BorrowedModel(answer)
+    return FactWork(
+        extractor=LlmExtractor(model, summaries=request.turn_summaries),
+        queue=ctx.lent,
+        budget=ModelBudget(DailyLimits()),
+        summariser=Summariser(model),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relayer.testing.fake_clock import FakeClock
-from relayer.wire.retries import Breaker, doubled
+from relayer.wire.calls import Breaker, doubled
 
 
 def test_a_pause_doubles_up_to_a_bound_however_many_failures_there_were():

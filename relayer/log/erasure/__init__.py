@@ -1,1 +1,0 @@
-"""Erasure: of memories and of namespaces, the reports that confirm it, and the permanent deletion of objects."""
