@@ -19,7 +19,10 @@ which captures replace, and let the head learn at five times the rate. Its fourt
 ``--start relayer/adapters/models/relation_reader.npz --epochs 1 --most 8000 --most-written 8000 --smoothing 0 --rate 7e-5 --share 0.8``.
 Its fifth began with the mean of the weights before and after the fourth, and was ``--epochs 1 --most 5000 --most-written 5000
 --smoothing 0 --rate 7e-5 --share 0.85 --clauses``: beside the clause of a family that is over, which is replaced, the reader had seen
-few clauses next to other statements, and took one in six for changed.
+few clauses next to other statements, and took one in six for changed. Until then, clauses were read alone. Its sixth learnt them with
+those around them, from the families of the authors aa to ad as well: a pass over 19,249 pairs at a rate of 8e-5, of which 7,659 had a
+marked part, 4,000 were joined and 2,590 were of long memories, and one over 14,789 without so many of the others; the mean of the
+weights after each is used, since the second mistakes more true clauses.
 """
 
 from __future__ import annotations

@@ -40,13 +40,15 @@ LOOKED_AT = 5
 """The number of live memories nearest in meaning that a memory is compared with."""
 SAME_FROM = 0.9
 """The likelihood from which a newer statement says the same as an older one."""
-REPLACES_FROM = 0.93
+REPLACES_FROM = 0.96
 """The likelihood from which a newer statement replaces an older one, or a clause of it."""
 FOLLOWS_FROM = 0.8
 """The likelihood from which a newer statement is shown before an older one."""
 
 # The likelihood from which a clause next to the likeliest one is over, too: what is over in a memory makes all of it likelier.
 _SURELY_FROM = 0.98
+# The ratio of their odds from which the likeliest clause is far likelier than the second one.
+_ODDS = 2.7
 # The likelihood that remains if the reader's word is not enough to replace a statement: the newer one is shown first.
 _UNCERTAIN = 0.9
 # Words that join two statements without a comma, by language.
@@ -55,6 +57,9 @@ _AND = {
 }  # fmt: skip
 # Fewer words on one side of such a word are no statement: "bread and butter".
 _FEWEST_WORDS = 3
+# The cosine below which a memory is about something else: among a few, any is one of the nearest. Of what statements replace, one in
+# a hundred is farther.
+_NEAR = 0.25
 # The number of other live memories that share the rarest words with it.
 _LOOKED_AT_BY_WORDS = 2
 # The number of nearest memories that were forgotten, among which one may say the same.
@@ -89,6 +94,12 @@ class Relation:
     def likeliest(self) -> float:
         """Return how likely the clause is over that is over most likely."""
         return max(self.clauses) if len(self.clauses) > 1 else self.replaces
+
+    @property
+    def is_clear(self) -> bool:
+        """Return whether it is clear which clause is over: the second likeliest is far less likely, or surely over, too."""
+        *_, second, first = (0.0, *sorted(self.clauses)) if len(self.clauses) > 1 else (0.0, self.replaces)
+        return second >= _SURELY_FROM or first * (1 - second) >= _ODDS * second * (1 - first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +156,7 @@ async def classify(
     if not doubted:
         return NOTHING_KNOWN
     memory, clauses, relation = max(doubted, key=lambda one: one[2].likeliest)
-    if relation.likeliest >= REPLACES_FROM and not memory.record.pinned:
+    if relation.likeliest >= REPLACES_FROM and relation.is_clear and not memory.record.pinned:
         return MergeDecision(replaces=memory.id, span=_over(clauses, relation))
     memory, _, relation = max(doubted, key=lambda one: max(one[2].replaces, one[2].likeliest))
     likely = max(relation.replaces, relation.likeliest)
@@ -306,8 +317,9 @@ async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncI
         await asyncio.sleep(0)
         meant, words = (None, new.text) if by_words else (vector, None)
         hits = opened.index(past=past).search(meant, words, 2 * count + len(seen), floor=0.0).hits
+        near = [hit for hit in hits if (hit.covered > 0 if by_words else (hit.cosine or 0.0) >= _NEAR)]
         left = count
-        for record in [opened.state_of_hit(hit.key).record for hit in hits]:
+        for record in [opened.state_of_hit(hit.key).record for hit in near]:
             if record in seen:
                 continue
             await asyncio.sleep(0)

@@ -31,9 +31,9 @@ from relayer.ports import MESSAGE_LOGITS, RELATIONS
 Name = Literal["cross_encoder", "message_layers", "prompt_layers", "relation_reader"]
 SHA256: Final[dict[Name, str]] = {
     "cross_encoder": "45ac2bfd556980179d4d293a294854384b439e4ee0246468a0bcbf32baa9cbd9",
-    "message_layers": "ef6742de8c7e5c474158482696bee692bb962f1ec11b5fc1bad5f144f314e9ef",
+    "message_layers": "071e595dd851f7b2dc79537d02decdf92ce68d87d7a55bb6b5b63fa8f9851b13",
     "prompt_layers": "250acf3f2dbd81618bf150ae26d2cc19459471b8e45f692309be97d4d0612360",
-    "relation_reader": "5dd4f7b7a35b6323d1e138654248e438ae4808d8ca1009d6f76aa26044dfd049",
+    "relation_reader": "52acc84456389678cc207d7940fc6355392c4d22e636ce542130b72f71e24d4a",
 }
 READ_TOKENS: Final = 96
 """The most tokens that are read of a message, of a prompt that is read together with a memory, and of that memory."""

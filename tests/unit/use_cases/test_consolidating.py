@@ -246,11 +246,18 @@ async def test_the_clause_that_is_over_is_replaced_though_the_memory_as_a_whole_
     ],
 )
 async def test_what_an_and_joins_to_a_clause_that_is_over_stays(house, text, over, rest):
-    house.relations.state(text, BUILDKITE, "replaces", 0.1)
-    house.relations.state(over, BUILDKITE, "replaces", 0.999)
+    new = f"{over}, but no longer since the summer."
+    house.relations.state(over, new, "replaces", 0.999)
     await wrote(house, text)
-    await said(house, BUILDKITE)
-    assert sorted(await live(house)) == sorted([rest, BUILDKITE])
+    await said(house, new)
+    assert sorted(await live(house)) == sorted([rest, new])
+
+
+async def test_what_is_about_something_else_is_not_replaced_although_nothing_is_nearer(house):
+    house.relations.state("Knees hate stairs", MOVED, "replaces", 0.999)
+    await wrote(house, "Knees hate stairs")
+    await said(house, MOVED)
+    assert sorted(await live(house)) == sorted(["Knees hate stairs", MOVED])
 
 
 async def test_another_clause_of_the_same_memory_is_replaced_later(house):
