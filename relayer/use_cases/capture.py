@@ -428,6 +428,7 @@ def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> l
     extractor = Model(ctx.extractor.name, "", ctx.extractor.version)
     drafts: list[Draft] = []
     last: dict[int, int] = {}
+    wishing = {turn for turn, candidate in candidates if candidate.wish}
     for turn, candidate in candidates:
         item = request.turns[turn]
         # What was said just before: the statement before in the same turn, or the last one of the turn before.
@@ -438,7 +439,6 @@ def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> l
             else b""
         )
         last[turn] = len(drafts)
-        unmentioned = _unmentioned(opened, request, (turn, candidate))
         drafts.append(
             Draft(
                 Record(
@@ -469,11 +469,12 @@ def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> l
                     author=access.principal.author,
                     tags=request.tags,
                     metadata=encode_metadata(request.metadata),
-                    unmentioned=unmentioned,
+                    unmentioned=_unmentioned(opened, request, (turn, candidate)),
                 ),
                 context_draft=before,
-                # A wish is stored again though it was forgotten, because it is said again.
-                captured=not unmentioned,
+                # A wish is stored again though it was forgotten, because it is said again. What is said next to it, such as that
+                # two people have parted, is its reason and no correction of what is known about them.
+                captured=turn not in wishing,
             )
         )
     return drafts

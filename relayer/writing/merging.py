@@ -51,6 +51,8 @@ _SURELY_FROM = 0.98
 _ODDS = 2.7
 # The likelihood that remains if the reader's word is not enough to replace a statement: the newer one is shown first.
 _UNCERTAIN = 0.9
+# The likelihood that remains for two statements about two things: neither comes first.
+_OF_TWO_THINGS = 0.5
 # Words that join two statements without a comma, by language.
 _AND = {
     "de": "und", "en": "and", "es": "y", "fr": "et", "hi": "और", "it": "e", "nl": "en", "pl": "i", "pt": "e", "ru": "и", "tr": "ve",
@@ -182,12 +184,16 @@ def _relation(clauses: Sequence[str], new: str, read: NDArray[np.float32]) -> Re
     that it cannot see: only a secret of the same kind can take its place.
     """
     likely = [
-        min(likely, _UNCERTAIN)
-        if is_question(new) or removed_kinds(old) != removed_kinds(new) or are_about_two_things(old, new)
-        else likely
+        min(likely, _most_likely(old, new))
         for old, likely in zip((" ".join(clauses), *clauses), read[:, _REPLACES].tolist(), strict=True)
     ]
     return Relation(float(read[0, _SAME]), likely[0], tuple(likely[1:]))
+
+
+def _most_likely(old: str, new: str) -> float:
+    if are_about_two_things(old, new):
+        return _OF_TWO_THINGS
+    return _UNCERTAIN if is_question(new) or removed_kinds(old) != removed_kinds(new) else 1.0
 
 
 def are_about_two_things(old: str, new: str) -> bool:

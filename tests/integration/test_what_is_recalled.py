@@ -174,16 +174,16 @@ def test_a_session_begins_with_memories_of_the_two_newest_days(site, settings, c
         day = (now - timedelta(days=age)).strftime("%Y-%m-%d")
         for number in range(18):
             at = f"{day}T{number // 60 + 9:02}:{number:02}:00Z"
-            arguments = {"text": f"Locker {number} of {age} days ago is rented.", "occurredAt": at}
+            arguments = {"text": f"Locker {number} in hall {age} is rented by the month.", "occurredAt": at}
             assert not plugin.tool("memory_store", arguments).failed
     first = recall(
         plugin, "Good morning to you!", session_key="agent:main:new", host=HostTurn(first_turn=True)
     )
-    shown = {age: first.text.count(f"of {age} days ago") for age in (9, 5, 2)}
+    shown = {age: first.text.count(f"in hall {age} ") for age in (9, 5, 2)}
     assert shown[9] == 0
     assert (shown[5], shown[2]) == counts
-    assert "Locker 17 of 2 days ago" in first.text
-    assert "Locker 2 of 2 days ago" not in first.text
+    assert "Locker 17 in hall 2 " in first.text
+    assert "Locker 2 in hall 2 " not in first.text
 
 
 @pytest.mark.row("MS-01", level="e2e")
