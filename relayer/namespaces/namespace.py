@@ -521,10 +521,10 @@ class OpenNamespace:
         return newer[: -_MOST_BESIDE - 1 : -1]
 
     def replaced_by(self, number: int) -> list[int]:
-        """Return the keys of the memories that a memory replaced, wholly or in part."""
-        table = self.view.table
-        older = table.numbers.get(self.state_of_hit(number).supersedes)
-        return [*([] if older is None else [older]), *table.replaced_by(number)]
+        """Return the keys of the memories that a memory replaced, wholly or in part, or may have replaced: those that it follows."""
+        numbers = self.view.table.numbers
+        older = (self.state_of_hit(number).supersedes, *self.hit(number).record.follows)
+        return [*(numbers[one] for one in older if one in numbers), *self.view.table.replaced_by(number)]
 
     def _held_at(self, number: int, at: int) -> bool:
         """Return whether a memory was valid at a time in ms; its start is inclusive, its end exclusive."""
