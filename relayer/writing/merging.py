@@ -139,13 +139,10 @@ async def classify(
         return NOTHING_KNOWN
     near = [memory async for memory in _nearest(opened, new, vector)]
     spans = [clauses_of(memory) for memory in near]
-    found = await relations(
-        ctx,
-        [
-            ([memory.record.text[slice(*span)] for span in spans], new.text)
-            for memory, spans in zip(near, spans, strict=True)
-        ],
-    )
+    said = [
+        [memory.record.text[slice(*span)] for span in own] for memory, own in zip(near, spans, strict=True)
+    ]
+    found = await relations(ctx, [(clauses, new.text) for clauses in said])
     for memory, relation in sorted(zip(near, found, strict=True), key=lambda pair: -pair[1].same):
         # A statement that repeats a live one is kept, because the reader takes some that differ in a detail for a repetition. The log
         # refuses what repeats a forgotten one.
