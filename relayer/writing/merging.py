@@ -1,7 +1,7 @@
 """Decide how a captured memory relates to the memories near it: it repeats one, replaces a statement of one, or is new.
 
 `classify` reads the draft together with the nearest memories of the same voice. Nothing is hidden by a guess: of the memories
-near it, only the likeliest one may be replaced, and only from `REPLACES_FROM` on; from `FOLLOWS_FROM` on, both are kept, and the
+near it, only the likelier one of the two nearest may be replaced, and only from `REPLACES_FROM` on; from `FOLLOWS_FROM` on, both are kept, and the
 newer one is shown first. People say several things at once: "Cem plays Hamlet, we rehearse on Tuesdays, the play is in June". So a
 memory is read clause by clause, each with the others around it, and loses the clause that is over, see
 `relayer.namespaces.records.OpenedMemory`. Of two statements of the same form about two things, such as lines of a numbered list,
@@ -40,7 +40,7 @@ LOOKED_AT = 5
 """The number of live memories nearest in meaning that a memory is compared with."""
 SAME_FROM = 0.9
 """The likelihood from which a newer statement says the same as an older one."""
-REPLACES_FROM = 0.96
+REPLACES_FROM = 0.95
 """The likelihood from which a newer statement replaces an older one, or a clause of it."""
 FOLLOWS_FROM = 0.8
 """The likelihood from which a newer statement is shown before an older one."""
@@ -62,8 +62,9 @@ _FEWEST_WORDS = 3
 # The cosine below which a memory is about something else: among a few, any is one of the nearest. Of what statements replace, one in
 # a hundred is farther.
 _NEAR = 0.25
-# The number of other live memories that share the rarest words with it.
-_LOOKED_AT_BY_WORDS = 2
+# The number of the nearest ones of which one may be replaced: what a person corrects is nearest to the correction nearly always, and
+# what the reader mistakes mostly is not.
+_REPLACED_AMONG = 2
 # The number of nearest memories that were forgotten, among which one may say the same.
 _PAST_LOOKED_AT = 3
 _SAME, _REPLACES = RELATIONS.index("same"), RELATIONS.index("replaces")
@@ -154,7 +155,7 @@ async def classify(
     doubted = [one for one in zip(near, spans, found, strict=True) if _may_be_replaced(one[0], new)]
     if not doubted:
         return NOTHING_KNOWN
-    memory, clauses, relation = max(doubted, key=lambda one: one[2].likeliest)
+    memory, clauses, relation = max(doubted[:_REPLACED_AMONG], key=lambda one: one[2].likeliest)
     if relation.likeliest >= REPLACES_FROM and relation.is_clear and not memory.record.pinned:
         return MergeDecision(replaces=memory.id, span=_over(clauses, relation))
     memory, _, relation = max(doubted, key=lambda one: max(one[2].replaces, one[2].likeliest))
@@ -307,33 +308,25 @@ def clause_spans(text: str) -> list[tuple[int, int]]:
 async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncIterator[OpenedMemory]:
     """Yield the nearest memories of the same speaker and audience: live ones first, then those that were forgotten.
 
-    Some that say several things are near in one rare word alone, such as a name: the likeliest by their words are read, too. A live
-    memory whose validity is over is left out; another memory near the draft may still be valid.
+    A live memory whose validity is over is left out; another memory near the draft may still be valid.
     """
-    seen = set[bytes]()
-    for past, by_words, count in (
-        (False, False, LOOKED_AT),
-        (False, True, _LOOKED_AT_BY_WORDS),
-        (True, False, _PAST_LOOKED_AT),
-    ):
-        # A search is one step of the event loop, and so is decrypting each memory, since some are long.
+    for past, count in ((False, LOOKED_AT), (True, _PAST_LOOKED_AT)):
+        # A search is one step of the event loop, and so is decrypting each memory, since some are long. A statement is near in
+        # meaning to the memory that it changes, so a search by terms, too, would cost more than it finds.
         await asyncio.sleep(0)
-        meant, words = (None, new.text) if by_words else (vector, None)
-        hits = opened.index(past=past).search(meant, words, 2 * count + len(seen), floor=0.0).hits
-        near = [hit for hit in hits if (hit.covered > 0 if by_words else (hit.cosine or 0.0) >= _NEAR)]
+        hits = opened.index(past=past).search(vector, None, 2 * count, floor=0.0).hits
         left = count
-        for record in [opened.state_of_hit(hit.key).record for hit in near]:
-            if record in seen:
-                continue
+        for hit in hits:
+            if (hit.cosine or 0.0) < _NEAR:
+                break
             await asyncio.sleep(0)
-            memory = opened.memory(record)
+            memory = opened.memory(opened.state_of_hit(hit.key).record)
             # The memory may have been erased since the search.
             if memory is None or len(memory.record.text) > LONGEST or not same_voice(memory.record, new):
                 continue
             if memory.state.status is (Status.FORGOTTEN if past else Status.LIVE) and (
                 past or memory.state.live_at(opened.last_time)
             ):
-                seen.add(record)
                 yield memory
                 left -= 1
                 if not left:
