@@ -40,13 +40,13 @@ LOOKED_AT = 5
 """The number of live memories nearest in meaning that a memory is compared with."""
 SAME_FROM = 0.9
 """The likelihood from which a newer statement says the same as an older one."""
-REPLACES_FROM = 0.95
-"""The likelihood from which a newer statement replaces an older one, or a clause of it."""
+REPLACES_FROM = 0.96
+"""The likelihood from which a newer statement replaces an older one."""
+CLAUSE_FROM = 0.98
+"""The same for a clause of an older one: what is over in a memory makes all of its clauses likelier."""
 FOLLOWS_FROM = 0.8
 """The likelihood from which a newer statement is shown before an older one."""
 
-# The likelihood from which a clause next to the likeliest one is over, too: what is over in a memory makes all of it likelier.
-_SURELY_FROM = 0.98
 # The ratio of their odds from which the likeliest clause is far likelier than the second one.
 _ODDS = 2.7
 # The likelihood that remains if the reader's word is not enough to replace a statement: the newer one is shown first.
@@ -99,10 +99,16 @@ class Relation:
         return max(self.clauses) if len(self.clauses) > 1 else self.replaces
 
     @property
-    def is_clear(self) -> bool:
-        """Return whether it is clear which clause is over: the second likeliest is far less likely, or surely over, too."""
-        *_, second, first = (0.0, *sorted(self.clauses)) if len(self.clauses) > 1 else (0.0, self.replaces)
-        return second >= _SURELY_FROM or first * (1 - second) >= _ODDS * second * (1 - first)
+    def is_over(self) -> bool:
+        """Return whether the older statement is over, or one of its clauses surely.
+
+        It must be clear which clause: the second likeliest is far less likely, or surely over, too.
+        """
+        if len(self.clauses) <= 1:
+            return self.replaces >= REPLACES_FROM
+        *_, second, first = sorted(self.clauses)
+        clear = second >= CLAUSE_FROM or first * (1 - second) >= _ODDS * second * (1 - first)
+        return first >= CLAUSE_FROM and clear
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +158,12 @@ async def classify(
     # Only what the user said may call an existing memory into question.
     if new.suspect or new.trust is not Trust.USER:
         return NOTHING_KNOWN
-    doubted = [one for one in zip(near, spans, found, strict=True) if _may_be_replaced(one[0], new)]
-    if not doubted:
+    replaceable = [one for one in zip(near, spans, found, strict=True) if _may_be_replaced(one[0], new)]
+    if not replaceable:
         return NOTHING_KNOWN
-    memory, clauses, relation = max(doubted[:_REPLACED_AMONG], key=lambda one: one[2].likeliest)
-    if relation.likeliest >= REPLACES_FROM and relation.is_clear and not memory.record.pinned:
+    memory, clauses, relation = max(replaceable[:_REPLACED_AMONG], key=lambda one: one[2].likeliest)
+    if relation.is_over and not memory.record.pinned:
         return MergeDecision(replaces=memory.id, span=_over(clauses, relation))
-    memory, _, relation = max(doubted, key=lambda one: max(one[2].replaces, one[2].likeliest))
     likely = max(relation.replaces, relation.likeliest)
     return MergeDecision(follows=memory.id) if likely >= FOLLOWS_FROM else NOTHING_KNOWN
 
@@ -274,9 +279,9 @@ def _over(spans: Sequence[tuple[int, int]], relation: Relation) -> tuple[int, in
     if len(spans) <= 1:
         return None
     first = last = relation.clauses.index(relation.likeliest)
-    while first > 0 and relation.clauses[first - 1] >= _SURELY_FROM:
+    while first > 0 and relation.clauses[first - 1] >= CLAUSE_FROM:
         first -= 1
-    while last + 1 < len(spans) and relation.clauses[last + 1] >= _SURELY_FROM:
+    while last + 1 < len(spans) and relation.clauses[last + 1] >= CLAUSE_FROM:
         last += 1
     return None if last - first + 1 == len(spans) else (spans[first][0], spans[last][1])
 

