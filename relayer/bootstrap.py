@@ -29,7 +29,7 @@ from relayer.http.openapi import document
 from relayer.http.routes import Services, table
 from relayer.http.server import NativeFront, PageOrigins, RequestHandler
 from relayer.jobs import working
-from relayer.lib.n_grams import read_message, read_prompt
+from relayer.lib.n_grams import former_by_model, read_message, read_prompt
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
 from relayer.lib.work import FairCrossEncoder, FairEmbedder, FairExecutor
 from relayer.log.compactor import CompactionLimits
@@ -207,6 +207,7 @@ async def _namespaces(
 def load_readers() -> None:
     """Load the weights and word lists of the text classifiers, which would block the event loop for 25 ms in a request."""
     read_prompt("").reading()
+    former_by_model()
     read_message("", Role.USER)
     essentials.load()
     worth_reader("")

@@ -234,6 +234,8 @@ def _disputes(items: Sequence[RecalledMemory]) -> list[str]:
 
 def _line(item: RecalledMemory, style: Format, now: datetime, dispute: str, *, timed: bool) -> str:
     said = [item.text, *(f'({_OVER}: "{one}")' for one in item.replaced)]
+    if item.over and style is not Format.MEMRELAY:
+        said.insert(0, f"({_OVER})")
     text = escape(" ".join(said))
     if style is Format.MEMORY_CORE_PLUS:
         percent = round(min(max(item.relevance, 0.0), 1.0) * 100)
@@ -244,7 +246,7 @@ def _line(item: RecalledMemory, style: Format, now: datetime, dispute: str, *, t
         source = quoted or (f"memory/{item.id}.md" if item.id else "memory")
         return f"[{source}] {text} (score: {percent}%)"
     if style is not Format.MEMRELAY:
-        return f"({_OVER}) {text}" if item.over else text
+        return text
     notes = []
     if item.at is not None:
         local = item.at.astimezone(now.tzinfo)

@@ -185,6 +185,7 @@ def turn_request(
         audiences=hearing.audiences,
         trusts=TRUSTED,
         prompt=True,
+        former=True,
         **ranking(recall),
         # Unset fields are left out, so that a relayer that does not know them accepts the request.
         **({"standing": standing} if standing else {}),

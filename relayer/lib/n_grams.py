@@ -1,8 +1,7 @@
 """Text classification by n-grams: hashed features of characters and words, and small classifiers on them.
 
-`read_prompt` classifies a prompt: its language, whether it asks for something that only a memory knows, and whether it asks
-how something was before it changed. `read_message`
-classifies a message: whether it is worth storing, or why not. The classifiers were trained on labelled texts in fifteen
+`read_prompt` classifies a prompt: its language, and whether it asks for something that only a memory knows; `asks_for_former`
+says whether it asks how something was before it changed. `read_message` classifies a message: whether it is worth storing, or why not. The classifiers were trained on labelled texts in fifteen
 languages. ``python -m bench.prompt_reader`` and ``bench.message_reader`` train them again from ``bench/sets`` and report
 their accuracy.
 """
@@ -135,7 +134,7 @@ def heads_of(reader: str) -> dict[str, Classifier]:
     }
 
 
-# Two linear classifiers, a linear form of a model's vector, and small networks that combine the logits of the purposes with the prompt's vector.
+# Two linear classifiers; small networks that combine the logits of the second one with the prompt's vector, and linear forms of it.
 PROMPT_READER = "prompt_reader.npz"
 PURPOSES = ("none", "plan", "ask")
 """The classes of prompts: they need no memory; do not ask for one, but it may matter ("plan"); ask for one."""
@@ -239,12 +238,12 @@ def asks_for_former(query: NDArray[np.float32], model: str) -> bool:
         query: the vector of the prompt, of shape (dimension,).
         model: the SHA-256 of the model of that vector.
     """
-    learnt = _former_by_model().get(model)
+    learnt = former_by_model().get(model)
     return learnt is not None and float(query @ learnt[:-1] + learnt[-1]) >= _FORMER_FROM
 
 
 @cache
-def _former_by_model() -> dict[str, NDArray[np.float32]]:
+def former_by_model() -> dict[str, NDArray[np.float32]]:
     """Load the weights of linear forms and their biases, by the SHA-256 of the embedding model's weights."""
     with np.load(BytesIO(_stored(PROMPT_READER)), allow_pickle=False) as stored:
         return {name.split("_")[1]: stored[name] for name in stored.files if name.startswith("former_")}

@@ -526,6 +526,13 @@ class OpenNamespace:
         older = (self.state_of_hit(number).supersedes, *self.hit(number).record.follows)
         return [*(numbers[one] for one in older if one in numbers), *self.view.table.replaced_by(number)]
 
+    def holds(self, number: int) -> bool:
+        """Return whether a memory is live, or its newest version is: no one has forgotten it."""
+        state: RecordState | None = self.state_of_hit(number)
+        while state is not None and state.status is Status.SUPERSEDED:
+            state = self.state(state.superseded_by)
+        return state is not None and state.status is Status.LIVE
+
     def _held_at(self, number: int, at: int) -> bool:
         """Return whether a memory was valid at a time in ms; its start is inclusive, its end exclusive."""
         memory = self._memory(self.view.records.get(number))

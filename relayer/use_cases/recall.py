@@ -426,8 +426,10 @@ class _Search:
     @property
     def former(self) -> bool:
         """Return whether the prompt asks how something was before it changed, which memories that were replaced tell."""
-        vectors = self.vectors if self.request.prompt else None
-        return vectors is not None and asks_for_former(vectors.query, self.opened.model.sha256)
+        request, vectors = self.request, self.vectors
+        if vectors is None or not (request.prompt and request.former):
+            return False
+        return asks_for_former(vectors.query, self.opened.model.sha256)
 
     @property
     def count(self) -> int:
@@ -510,10 +512,21 @@ def _answered(search: _Search) -> _Answer:
     opened, request, question, now = search.opened, search.request, search.question, search.now
     allowed, times = search.allowed(), search.times
     found = search.found or search.among(allowed)
-    statuses = {*request.include, *(("superseded",) if request.as_of is not None or search.former else ())}
+    given = {*request.include, *(("superseded",) if request.as_of is not None else ())}
+    statuses = given | ({"superseded"} if search.former else set())
     if statuses:
         past = opened.past_numbers(statuses, allowed)
         more = search.among(past, past=True)
+        if "superseded" not in given:
+            # A version of a memory that was forgotten is no former value.
+            more = replace(
+                more,
+                hits=tuple(
+                    hit
+                    for hit in more.hits
+                    if opened.state_of_hit(hit.key).status in given or opened.holds(hit.key)
+                ),
+            )
         found = _together(found, more, search.count)
     if opened.lags:
         # The log is ahead of the index: it may say that a hit was superseded, forgotten or erased.
@@ -671,7 +684,7 @@ def _with_former(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container[
     for hit in hits:
         placed.setdefault(hit.key, hit)
         for key in opened.replaced_by(hit.key):
-            if key not in placed and (allowed is None or key in allowed):
+            if key not in placed and opened.holds(key) and (allowed is None or key in allowed):
                 unfound = Hit(key, hit.relevance, None, None, 0.0, spoken=False, evidence=hit.evidence)
                 placed[key] = found.get(key, unfound)
     return list(placed.values())

@@ -408,7 +408,8 @@ class RecallRequest(_Search):
     are further audiences, whose hits come last and count only if the query names their speaker or place: the caller decides. Those that
     it names come first among them, and of the rest there are few. With ``prompt`` the query is a prompt that did not ask for
     memories: at the default floor it gets only those that probably help, while other requests get the best ``limit``. With ``prompt``
-    or ``unasked``, wishes not to be reminded are honoured: see `RecallResponse.unmentioned`.
+    or ``unasked``, wishes not to be reminded are honoured: see `RecallResponse.unmentioned`. With ``former`` as well, a prompt that asks
+    how something was before gets what was replaced: see `RecallResponse.former`.
     """
 
     query: Text | None = None
@@ -426,6 +427,7 @@ class RecallRequest(_Search):
     named: Audiences = ()
     prompt: bool = False
     unasked: bool = False
+    former: bool = False
 
     @model_validator(mode="after")
     def _needs_something(self) -> RecallRequest:

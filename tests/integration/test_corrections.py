@@ -116,6 +116,23 @@ def test_a_question_for_the_former_value_is_told_it_as_such(site, told_of, quest
     assert told_of[1].split()[-1] in found
 
 
+@pytest.mark.parametrize(("told_of", "question", "value"), [
+    ((DENTIST, NEW_DENTIST), "who was my dentist before?", "Okafor"),
+    (("we pay 1850 rent for the shop, lease runs till june 2028", "rent went up to 1990 from january"), "what was the old rent", "1850"),
+])  # fmt: skip
+def test_a_former_value_that_was_forgotten_is_not_told(site, told_of, question, value):
+    plugin = told(site, *told_of)
+    assert value in recall(plugin, question, session_key="agent:main:later").text
+    # The newest version of a memory is the one that can be forgotten.
+    old = next(
+        one
+        for one in site.json("list", "--state", "live", "--state", "superseded")["memories"]
+        if value in one["text"]
+    )
+    site.command("forget", old["superseded_by"] or old["id"])
+    assert value not in recall(site.plugin(), question, session_key="agent:main:last").text
+
+
 @pytest.mark.tier("all")
 def test_in_a_chat_the_owner_alone_is_told_what_was_replaced_lately(site, shared_relayer, secret, tmp_path):
     told(site, DENTIST, NEW_DENTIST)

@@ -560,6 +560,7 @@ export interface RecallRequest {
   "named"?: (string)[];
   "prompt"?: boolean;
   "unasked"?: boolean;
+  "former"?: boolean;
 }
 
 export interface RecallResponse {
