@@ -114,7 +114,9 @@ async def proposals_of(
         for other in others
         if other.record.id != one.record.id and same_voice(one.record, other.record)
     ]
-    read = await relations(ctx, [([older.memory.text], newer.memory.text) for older, newer in pairs])
+    read = await relations(
+        ctx.relations, [([older.memory.text], newer.memory.text) for older, newer in pairs]
+    )
     likely = [_proposal(older, newer, relation) for (older, newer), relation in zip(pairs, read, strict=True)]
     replaced = [
         proposal for proposal in likely if proposal is not None and proposal.reason is not Reason.DUPLICATE

@@ -29,7 +29,7 @@ from relayer.extraction.words import guess_language, is_question, split_sentence
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory
-from relayer.ports import RELATIONS
+from relayer.ports import RELATIONS, RelationReader
 from relayer.search.rows import Vector
 from relayer.wire.fields import Audience, Kind, Status, Trust
 from relayer.wire.redaction import removed_kinds
@@ -145,34 +145,41 @@ async def classify(
     if vector is None or len(new.text) > LONGEST:
         return NOTHING_KNOWN
     near = [memory async for memory in _nearest(opened, new, vector)]
+    # Only what the user said may call an existing memory into question.
+    may_replace = new.trust is Trust.USER and not new.suspect
+    replaceable = [memory for memory in near if may_replace and _may_be_replaced(memory, new)][
+        :_REPLACED_AMONG
+    ]
+    near = [memory for memory in near if derived or not memory.is_live or memory in replaceable]
     spans = [clauses_of(memory) for memory in near]
     said = [
         [memory.record.text[slice(*span)] for span in own] for memory, own in zip(near, spans, strict=True)
     ]
-    found = await relations(ctx, [(clauses, new.text) for clauses in said])
+    found = await relations(ctx.relations, [(clauses, new.text) for clauses in said])
     for memory, relation in sorted(zip(near, found, strict=True), key=lambda pair: -pair[1].same):
         # A statement that repeats a live one is kept, because the reader takes some that differ in a detail for a repetition. The log
         # refuses what repeats a forgotten one.
         if (derived or not memory.is_live) and says_the_same(memory.text, new.text, relation):
             return MergeDecision(duplicate_of=memory.id)
-    # Only what the user said may call an existing memory into question.
-    if new.suspect or new.trust is not Trust.USER:
-        return NOTHING_KNOWN
-    replaceable = [one for one in zip(near, spans, found, strict=True) if _may_be_replaced(one[0], new)]
     if not replaceable:
         return NOTHING_KNOWN
-    memory, clauses, relation = max(replaceable[:_REPLACED_AMONG], key=lambda one: one[2].likeliest)
+    memory, clauses, relation = max(
+        (one for one in zip(near, spans, found, strict=True) if one[0] in replaceable),
+        key=lambda one: one[2].likeliest,
+    )
     if relation.is_over and not memory.record.pinned:
         return MergeDecision(replaces=memory.id, span=_over(clauses, relation))
     likely = max(relation.replaces, relation.likeliest)
     return MergeDecision(follows=memory.id) if likely >= FOLLOWS_FROM else NOTHING_KNOWN
 
 
-async def relations(ctx: Context, pairs: Sequence[tuple[Sequence[str], str]]) -> list[Relation]:
+async def relations(
+    reader: RelationReader | None, pairs: Sequence[tuple[Sequence[str], str]]
+) -> list[Relation]:
     """Return the relations of newer texts to older ones, given by their clauses; none is likely if there is no reader."""
-    if ctx.relations is not None and pairs:
+    if reader is not None and pairs:
         try:
-            read = await ctx.relations.relations(pairs)
+            read = await reader.relations(pairs)
         except EmbedderUnavailable:
             pass
         else:
