@@ -1,11 +1,12 @@
 """Measure what a person sees of a memory in weeks of chats, at default settings.
 
     python -m bench.conversations dev [--failures]
-    python -m bench.conversations unseen
+    python -m bench.conversations weeks [--failures]
+    python -m bench.conversations unseen      # or strangers, by four more authors
 
-A script of ``bench/sets/conversations`` has what a person and an assistant said in several chats. It is played through the plugin,
-turn by turn, with a relayer of its own. What each turn stores is read from the list of memories afterwards. Of ``unseen`` only totals
-are printed.
+A script of ``bench/sets/conversations``, and of those of ``bench/sets/weeks`` that nothing learns from, has what a person and an assistant said in several chats. It is played through the plugin,
+turn by turn, with a relayer of its own. What each turn stores is read from the list of memories afterwards. Of ``unseen`` and ``strangers``, only
+totals are printed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.telemetry import configure
 from relayer.testing.local_relayer import local_relayer
 
-SETS = Path(__file__).parent / "sets" / "conversations"
+SETS = Path(__file__).parent / "sets"
+FOLDERS = {"dev": "conversations/dev", "weeks": "weeks/left_out", "unseen": "conversations/unseen", "strangers": "weeks/unseen"}
+_HIDDEN = ("unseen", "strangers")
 _TELLING = frozenset({"tell", "update", "alike"})
 _IN_VAIN = frozenset({"ask", "old", "never", "none", "fiction", "remark"})
 _PATIENCE = 60.0
@@ -61,7 +64,7 @@ class Counts:
         return f"{mean:.1f}" if measure.startswith("lines") else f"{100 * mean:.1f}"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     return " ".join(html.unescape(text).casefold().split())
 
 
@@ -79,12 +82,12 @@ class Person:
             await (self._search(turn) if turn["kind"] == "search" else self._say(turn))
         live = "\n".join((await self._listed(turns[0], 100, everything=True)).values())
         for over in self._over:
-            gone = _plain(over) not in live
+            gone = plain(over) not in live
             self._counts.add("corrected removed", gone, "" if gone else over)
         replaced = await self._plugin.replaced_lately(session_key=self._key(turns[0]))
         for one in replaced:
-            statement = _plain(one.statement).strip(" .,;")
-            right = any(statement in _plain(over) or _plain(over) in statement for over in self._over)
+            statement = plain(one.statement).strip(" .,;")
+            right = any(statement in plain(over) or plain(over) in statement for over in self._over)
             self._counts.add("replaced in vain", not right, "" if right else f"{one.statement} <- {one.text}")
 
     def _key(self, turn: dict[str, Any]) -> str:
@@ -96,7 +99,7 @@ class Person:
         arguments: dict[str, Any] = {"limit": limit}
         while True:
             answer = await self._plugin.tool("memory_list", arguments, session_key=self._key(turn))
-            found |= {one["id"]: _plain(one["text"]) for one in answer.details["memories"]}
+            found |= {one["id"]: plain(one["text"]) for one in answer.details["memories"]}
             if not everything or "next_cursor" not in answer.details:
                 return found
             arguments["cursor"] = answer.details["next_cursor"]
@@ -105,15 +108,15 @@ class Person:
         answer = await self._plugin.tool(
             "memory_search", {"query": turn["query"]}, session_key=self._key(turn)
         )
-        found = all(_plain(word) in _plain(answer.text) for word in turn["want"])
+        found = all(plain(word) in plain(answer.text) for word in turn["want"])
         self._counts.add("found by the tool", found, "" if found else f"{turn['query']} {turn['want']}")
 
     async def _say(self, turn: dict[str, Any]) -> None:
         kind, said, key = turn["kind"], turn["user"], self._key(turn)
         injection = await self._plugin.before_turn(said, session_key=key, deadline=_PATIENCE)
-        shown = _plain(f"{injection.standing}\n{injection.text}")
+        shown = plain(f"{injection.standing}\n{injection.text}")
         lines = [hit.text for hit in injection.hits]
-        missing = [word for word in turn.get("want", ()) if _plain(word) not in shown]
+        missing = [word for word in turn.get("want", ()) if plain(word) not in shown]
         what = f"{said[:160]} | {missing} | {lines}"
         if kind in {"ask", "old"} and turn.get("want"):
             measure = "told of what was asked" if kind == "ask" else "told of old values"
@@ -143,21 +146,21 @@ class Person:
         newest = await self._listed(turn, 30)
         texts = [text for memory, text in newest.items() if memory not in self._known]
         self._known.update(newest)
-        own = [text for text in texts if text in _plain(turn["user"])]
-        replies = [text for text in texts if text in _plain(turn["assistant"]) and text not in own]
+        own = [text for text in texts if text in plain(turn["user"])]
+        replies = [text for text in texts if text in plain(turn["assistant"]) and text not in own]
         if turn["kind"] in _TELLING:
             self._counts.add("telling stored", bool(own), "" if own else turn["user"])
         if turn["kind"] in _IN_VAIN:
             self._counts.add("in vain stored", bool(own), f"{turn['kind']}: {own}" if own else "")
         self._counts.add("replies stored", bool(replies), f"{replies}" if replies else "")
-        self._over += turn.get("over", ())
+        self._over += [one["was"] if isinstance(one, dict) else one for one in turn.get("over", ())]
 
 
 async def measure(half: str) -> dict[str, Counts]:
     """Play all scripts of a half; return the counts by script."""
     found: dict[str, Counts] = {}
     embedder = LocalEmbedder("multilingual")
-    for path in track(sorted((SETS / half).glob("*.json")), "conversations"):
+    for path in track(sorted((SETS / FOLDERS[half]).glob("*.json")), "conversations"):
         counts = found[path.stem] = Counts()
         with tempfile.TemporaryDirectory() as home:
             async with (
@@ -175,7 +178,7 @@ def section(half: str, found: dict[str, Counts]) -> Section:
     for counts in found.values():
         for measured, values in counts.values.items():
             total.values[measured] += values
-    names = () if half == "unseen" else tuple(found)
+    names = () if half in _HIDDEN else tuple(found)
     rows = [
         (one, total.render(one), str(len(total.values[one])), *(found[name].render(one) for name in names))
         for one in MEASURES
@@ -185,7 +188,7 @@ def section(half: str, found: dict[str, Counts]) -> Section:
 
 
 def main(
-    half: Annotated[str, typer.Argument(help="dev or unseen.")] = "dev",
+    half: Annotated[str, typer.Argument(help="dev, weeks, unseen or strangers.")] = "dev",
     *,
     failures: Annotated[bool, typer.Option("--failures", help="Print what failed; not of unseen.")] = False,
 ) -> None:
@@ -194,7 +197,7 @@ def main(
     console = Console(width=150)
     found = asyncio.run(measure(half))
     show(section(half, found), console)
-    if failures and half != "unseen":
+    if failures and half not in _HIDDEN:
         for name, counts in found.items():
             for line in counts.failures:
                 print(f"{name}: {line}")

@@ -1,7 +1,7 @@
 """Train the cross-encoder, which reads a prompt together with a memory, and learn how much its scores count.
 
     python -m bench.cross_encoder --cases FILE         # train, and write ``relayer/adapters/models/cross_encoder.npz``
-    python -m bench.cross_encoder --cases FILE --on    # train it further, above all with the people of ``bench/sets/precise/fourth``
+    python -m bench.cross_encoder --cases FILE --on    # train it further, above all with the people of ``bench/sets/weeks``
     python -m bench.cross_encoder --weigh              # learn and write its weights in ``relayer/search/data/relevance.npz``
 
 It learns from the candidates of searches: the memories that are right for a prompt, and the likeliest wrong ones beside them. It
@@ -94,7 +94,7 @@ _COUNTS: dict[Kind, float] = {
 _PROMPTS_OF_BATCH = 6
 _RATE, _HEAD_RATE = 1.2e-4, 9.6e-4
 # With ``--on``: the part of the rates, and of the prompts that were learnt from before.
-_RATE_ON, _SHARE_ON = 0.5, 0.4
+_RATE_ON, _SHARE_ON = 0.5, 0.2
 _WARM_UP = 80
 _AVERAGED = 0.99
 # The part of the loss that a right memory is above the wrong ones of its prompt.
@@ -126,13 +126,13 @@ def groups(cases: Sequence[Case], *, on: bool) -> Iterator[Group]:
 
     Args:
         cases: the searches.
-        on: whether it was trained before with all people but those of the fourth set.
+        on: whether it was trained before with all people but those of weeks of chats.
     """
     rng = random.Random(3)
     reader = _reader()
     for case in cases:
         share, count = _SHARES[case.kind]
-        if case.person.startswith("fourth/"):
+        if case.person.startswith("weeks/"):
             share = 1.0
         elif on:
             share *= _SHARE_ON
@@ -229,7 +229,8 @@ def train(found: Sequence[Group], prompts: States, memories: States, epochs: flo
             middle, end = len(prompt), len(prompt) + len(memory)
             states[row, :middle], states[row, middle:end] = prompt, memory
             parts[row, :middle], parts[row, middle:end] = 0, 1
-        scores = net(torch.from_numpy(states), torch.from_numpy(parts))[:, 0]
+        places = torch.tensor([(row, 0, len(prompt)) for row, (prompt, _) in enumerate(pairs)])
+        scores = net(torch.from_numpy(states), torch.from_numpy(parts), places)[:, 0]
         right = torch.tensor([one for group in some for one in group.right])
         counts = torch.tensor([_COUNTS[group.kind] for group in some for _ in group.right])
         each = functional.binary_cross_entropy_with_logits(scores, right, reduction="none")

@@ -119,7 +119,7 @@ def sampled(cases: Iterable[Case], written: Iterable[Case]) -> list[Case]:
 def examples(without: frozenset[str]) -> list[Example]:
     """Return what is learnt from, without the languages of ``bench/sets/unreal`` that are left out."""
     unreal = [case for case in message_reader.unreal() if case[0] not in without]
-    more = [*unreal, *message_reader.said()]
+    more = [*unreal, *message_reader.said(), *message_reader.of_weeks()]
     written = [*more, *message_reader.labelled(), *_hurried(unreal)]
     found = []
     for _, label, text in sampled(message_reader.learnt_from(more), written):
@@ -217,6 +217,7 @@ def held_out(without: frozenset[str]) -> dict[str, list[Case]]:
     return {
         "left out": [case for case in message_reader.unreal() if case[0] in without],
         "development": fictions + told,
+        "weeks": message_reader.of_weeks(left_out=True),
         **{half: message_reader.of_the_day(half) for half in ("seen", "second")},
     }
 

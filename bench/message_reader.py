@@ -25,8 +25,11 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import prompt_reader, standing
+from bench.conversations import plain
 from bench.day import personas
 from bench.prompt_reader import hash_of, learn, scores
+from bench.weeks import weeks
+from relayer.extraction.words import split_sentences
 from relayer.lib.n_grams import BUCKETS, KINDS, MESSAGE_BUCKETS, MESSAGE_CLASSES, fold_digits
 
 SETS = Path(__file__).parent / "sets"
@@ -88,6 +91,28 @@ def unreal() -> list[Case]:
 def said() -> list[Case]:
     """What people type and what assistants reply, half of it messy, and what each is close to."""
     return _lines(SAID)
+
+
+def of_weeks(*, left_out: bool = False) -> list[Case]:
+    """What people typed in weeks of chats, by message and by sentence: what is worth keeping of it is marked."""
+    found = []
+    for name, turns in weeks(left_out=left_out):
+        for turn in turns:
+            said, facts = turn["user"], [plain(fact) for fact in turn.get("facts", ())]
+            parts = [said[start:end] for start, end in split_sentences(said)]
+            for text in dict.fromkeys((said, *parts)):
+                keep = any(fact in plain(text) or plain(text).strip(" .,;!") in fact for fact in facts)
+                asks = text.rstrip().endswith(("?", "\uff1f", "\u061f"))
+                label = "question" if asks else _OTHERWISE.get(turn["kind"], "")
+                if keep or label:
+                    found.append((name.split("-")[1], "keep" if keep else label, text))
+    return found
+
+
+# The classes of what is not worth keeping in turns of weeks of chats; in other turns, it is not known.
+_OTHERWISE = {
+    **dict.fromkeys(("ask", "old", "never"), "question"), **dict.fromkeys(("plan", "none", "remark"), "one_off"), "fiction": "unreal",
+}  # fmt: skip
 
 
 def kinds() -> list[Case]:

@@ -48,6 +48,7 @@ from torch.nn import functional
 from bench.day import personas
 from bench.sets import rows
 from bench.spaces import LEFT_OUT
+from bench.weeks import Seen, seen, weeks
 from relayer.adapters.local_embedder.e5 import E5, PARTS, WeightsFile, halves, model_file
 from relayer.adapters.local_embedder.trained import (
     PairReader,
@@ -403,6 +404,67 @@ def mistaken_clauses(model: E5, reader: PairReader, random: Random) -> list[Pair
     )
 
 
+def of_weeks(model: E5) -> Iterator[Pair]:
+    """Yield what people said in weeks of chats beside the nearest memories at that time."""
+    for _, turns in weeks():
+        for one in seen(turns, model):
+            spans = clause_spans(one.old)
+            if one.over:
+                known = [_of_part(span, one) for span in spans]
+                if REPLACES not in known:
+                    known[max(range(len(spans)), key=lambda at: _shared(spans[at], one.over))] = REPLACES
+                yield Pair(one.old, one.new, REPLACES, _MARKED, known)
+                parts = [span for span, relation in zip(spans, known, strict=True) if relation == REPLACES]
+                over = " ".join(one.old[slice(*span)].strip() for span in parts)
+                if len(parts) < len(spans):
+                    yield Pair(over, one.new, REPLACES, _WRITTEN)
+            elif not one.unknown:
+                yield Pair(one.old, one.new, BOTH, _NEIGHBOURS, [BOTH] * len(spans))
+
+
+def doubted(net: Net, some: Sequence[Encoded], random: Random, most: int) -> list[Encoded]:
+    """Return the pairs that a net may take for changes and are none with more weight, and some of the others.
+
+    What it takes for said again is left out: that need not be one of two that are both true.
+    """
+    found, others, both = list[Encoded](), list[Encoded](), RELATIONS.index(BOTH)
+    order = sorted(range(len(some)), key=lambda at: len(some[at].states))
+    with torch.no_grad():
+        for at in range(0, len(order), _BATCH):
+            batch = [some[number] for number in order[at : at + _BATCH]]
+            likely = iter(functional.softmax(net.eval()(*batched(batch)), dim=-1).numpy())
+            for one in batch:
+                read = np.stack([next(likely) for _ in one.places])
+                if any(relation != both for _, _, relation, _ in one.places):
+                    found.append(one)
+                elif read[0, RELATIONS.index(SAME)] > _SAID_AGAIN:
+                    continue
+                elif read[:, RELATIONS.index(REPLACES)].max() > _DOUBTED:
+                    places = [(*place, weight * _WRITTEN) for *place, weight in one.places]
+                    found.append(Encoded(one.states, one.first, places))
+                else:
+                    others.append(one)
+    net.train()
+    print(f"{len(found)} of weeks, and {len(others)} that are not mistaken", flush=True)
+    return found + random.sample(others, min(len(others), most))
+
+
+# A memory that is likelier said again than this is no example of two that are both true.
+_SAID_AGAIN = 0.5
+
+
+def _of_part(span: tuple[int, int], one: Seen) -> str:
+    """Return the relation to a clause of a memory."""
+    if _shared(span, one.over) >= _OVER:
+        return REPLACES
+    return "" if max(_shared(span, one.over), _shared(span, one.unknown)) > _NOT_OVER else BOTH
+
+
+def _shared(span: tuple[int, int], parts: Iterable[tuple[int, int]]) -> float:
+    """Return the largest share of a clause that is in one of some parts."""
+    return max((min(span[1], end) - max(span[0], start) for start, end in parts), default=0) / (span[1] - span[0])
+
+
 def clauses_of(text: str) -> list[str]:
     """Return the clauses of a text as `relayer.writing.merging` reads them."""
     return [text[slice(*span)] for span in clause_spans(text)]
@@ -706,6 +768,9 @@ def main(
             "--clauses", help="Add clauses of long memories, and those that are mistaken above all."
         ),
     ] = False,
+    of_chats: Annotated[
+        int | None, typer.Option(help="Add what was said in weeks of chats, and so many of what no one would mistake.")
+    ] = None,
     start: Annotated[Path | None, typer.Option(help="Go on from a file that was trained before.")] = None,
     share: Annotated[
         float,
@@ -733,7 +798,10 @@ def main(
     net = Net(weights if start is None else TrainedLayers(start, model.divisors), halves(weights.layers)[1])
     before = {name: value.clone() for name, value in net.state_dict().items()}
     print(f"{len(pairs)} pairs: {dict(Counter(pair.relation for pair in pairs))}", flush=True)
-    net = train(encoded(pairs, model), net, epochs, seed, smoothing=smoothing, rate=rate)
+    learnt = encoded(pairs, model)
+    if of_chats is not None:
+        learnt += doubted(net, encoded(of_weeks(model), model), Random(seed), of_chats)
+    net = train(learnt, net, epochs, seed, smoothing=smoothing, rate=rate)
     net.load_state_dict(
         {name: torch.lerp(before[name], value, share) for name, value in net.state_dict().items()}
     )

@@ -35,9 +35,11 @@ import typer
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
+from bench.conversations import plain
 from bench.day import CachedEmbedder, personas
 from bench.prompt_reader import labelled
 from bench.spaces import LEFT_OUT, PRECISE, people
+from bench.weeks import weeks
 from relayer.lib.n_grams import read_prompt
 from relayer.ports import QueryVectors
 from relayer.search import index as index_module
@@ -181,12 +183,51 @@ def of_people(part: str) -> Iterator[Person]:
         yield Person(space.name, space.language, space.memories, asked)
 
 
+# The memories of a person of weeks of chats are those after each third of the turns. Remains of fewer characters say nothing.
+_THIRDS = 3
+_SHORTEST = 12
+# What is asked for stands in so many memories at most.
+_MOST_RIGHT = 2
+_OF_TURN: dict[str, Kind] = {
+    "ask": "question", "plan": "plan", "never": "unanswerable", "none": "untouched", "fiction": "untouched", "remark": "unrelated",
+}  # fmt: skip
+
+
+def of_weeks(*, left_out: bool = False) -> Iterator[Person]:
+    """Yield the people of weeks of chats, three times each: what captures kept, without what is over, and the prompts of each time."""
+    for name, turns in weeks(left_out=left_out):
+        for third in range(_THIRDS):
+            begun, end = (len(turns) * number // _THIRDS for number in (third, third + 1))
+            memories = list(dict.fromkeys(_still_true(turns[:end])))
+            asked = []
+            for turn in turns[begun:end]:
+                kind = _OF_TURN.get(turn["kind"])
+                rights = [[at for at, text in enumerate(memories) if plain(word) in plain(text)] for word in turn.get("want", ())]
+                certain = {at for right in rights for at in right if len(right) <= _MOST_RIGHT}
+                if kind and (bool(certain) is (kind in ("question", "plan"))):
+                    asked.append((kind, turn["user"], sorted(certain), list[int]()))
+            yield Person(f"weeks/{name}-{third}", name.split("-")[1], memories, asked)
+
+
+def _still_true(turns: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for number, turn in enumerate(turns):
+        for text in turn["stored"]:
+            left = text
+            for end in (one["was"] for later in turns[number + 1 :] for one in later.get("over", ())):
+                at = left.casefold().find(end.casefold())
+                left = left[:at] + left[at + len(end) :] if at >= 0 else left
+            left = left if left == text else left.strip(" ,;.-")
+            if len(left) >= _SHORTEST or left == text:
+                yield left
+
+
 def everyone() -> Iterator[Person]:
     """Yield the people of the sets for training, and those of the development set."""
     yield from of_people("train")
     yield from of_people("more")
     yield from of_people("third")
     yield from (person for person in of_people("fourth") if not is_left_out(person))
+    yield from of_weeks()
     yield from of_people("dev")
     for half in ("seen", "second"):
         for persona in personas(half):
