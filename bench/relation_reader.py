@@ -22,7 +22,9 @@ Its fifth began with the mean of the weights before and after the fourth, and wa
 few clauses next to other statements, and took one in six for changed. Until then, clauses were read alone. Its sixth learnt them with
 those around them, from the families of the authors aa to ad as well. It was about ``--epochs 1 --most 2000 --most-written 3000
 --most-joined 4000 --smoothing 0 --rate 8e-5 --clauses --output FIRST``, and then ``--start FIRST --epochs 1 --most 1000 --most-written
-1500 --most-joined 3000 --smoothing 0 --rate 8e-5 --clauses --share 0.5``: all of the second pass mistakes more true clauses.
+1500 --most-joined 3000 --smoothing 0 --rate 8e-5 --clauses --share 0.5``: all of the second pass mistakes more true clauses. Its
+seventh learnt from ``bench/sets/weeks``: ``--start relayer/adapters/models/relation_reader.npz --epochs 1 --most 1500 --most-written
+2500 --most-joined 2000 --smoothing 0 --rate 8e-5 --of-chats 4000``, half an hour of one processor.
 """
 
 from __future__ import annotations
@@ -462,7 +464,9 @@ def _of_part(span: tuple[int, int], one: Seen) -> str:
 
 def _shared(span: tuple[int, int], parts: Iterable[tuple[int, int]]) -> float:
     """Return the largest share of a clause that is in one of some parts."""
-    return max((min(span[1], end) - max(span[0], start) for start, end in parts), default=0) / (span[1] - span[0])
+    return max((min(span[1], end) - max(span[0], start) for start, end in parts), default=0) / (
+        span[1] - span[0]
+    )
 
 
 def clauses_of(text: str) -> list[str]:
@@ -679,7 +683,7 @@ def train(
         batches = [order[at : at + _BATCH] for at in range(0, len(order), _BATCH)]
         random.shuffle(batches)
         lost = 0.0
-        for batch in batches:
+        for number, batch in enumerate(batches):
             some = [pairs[at] for at in batch]
             losses = functional.cross_entropy(
                 net(*batched(some)),
@@ -699,6 +703,11 @@ def train(
                 for name, value in net.state_dict().items():
                     average[name].lerp_(value, 1 - _AVERAGED)
             lost += float(loss.detach())
+            if number % 200 == 199:
+                print(
+                    f"{number + 1} of {len(batches)}: loss {lost / (number + 1):.3f}, {time.monotonic() - begun:.0f} s",
+                    flush=True,
+                )
         print(f"epoch {epoch}: loss {lost / len(batches):.3f}, {time.monotonic() - begun:.0f} s", flush=True)
     net.load_state_dict(average)
     return net.eval()
@@ -769,7 +778,8 @@ def main(
         ),
     ] = False,
     of_chats: Annotated[
-        int | None, typer.Option(help="Add what was said in weeks of chats, and so many of what no one would mistake.")
+        int | None,
+        typer.Option(help="Add what was said in weeks of chats, and so many of what no one would mistake."),
     ] = None,
     start: Annotated[Path | None, typer.Option(help="Go on from a file that was trained before.")] = None,
     share: Annotated[

@@ -40,15 +40,15 @@ LOOKED_AT = 5
 """The number of live memories nearest in meaning that a memory is compared with."""
 SAME_FROM = 0.9
 """The likelihood from which a newer statement says the same as an older one."""
-REPLACES_FROM = 0.96
+REPLACES_FROM = 0.93
 """The likelihood from which a newer statement replaces an older one."""
-CLAUSE_FROM = 0.98
+CLAUSE_FROM = 0.95
 """The same for a clause of an older one: what is over in a memory makes all of its clauses likelier."""
 FOLLOWS_FROM = 0.8
 """The likelihood from which a newer statement is shown before an older one."""
 
 # The ratio of their odds from which the likeliest clause is far likelier than the second one.
-_ODDS = 2.7
+_ODDS = 16
 # The likelihood that remains if the reader's word is not enough to replace a statement: the newer one is shown first.
 _UNCERTAIN = 0.9
 # The likelihood that remains for two statements about two things: neither comes first.
@@ -76,7 +76,9 @@ _MOST_TOKENS = 120
 _AFTER_A_NAME = 2
 _NUMBER = re.compile(r"\d+")
 # The end of a clause within a sentence, with the space after it.
-_CLAUSE_END = re.compile(r"[,;:]\s+|\s[-\u2013\u2014]\s|[\u060c\u061b\uff0c\uff1b\u3001]\s*")
+_CLAUSE_END = re.compile(
+    r"[,;:](?:\s+|(?=[\u3040-\u30ff\u3400-\u9fff]))|\s[-\u2013\u2014]\s|[\u060c\u061b\uff0c\uff1b\u3001]\s*"
+)
 
 
 @dataclass(frozen=True, slots=True)
