@@ -32,7 +32,12 @@ from relayer.telemetry import configure
 from relayer.testing.local_relayer import local_relayer
 
 SETS = Path(__file__).parent / "sets"
-FOLDERS = {"dev": "conversations/dev", "weeks": "weeks/left_out", "unseen": "conversations/unseen", "strangers": "weeks/unseen"}
+FOLDERS = {
+    "dev": "conversations/dev",
+    "weeks": "weeks/left_out",
+    "unseen": "conversations/unseen",
+    "strangers": "weeks/unseen",
+}
 _HIDDEN = ("unseen", "strangers")
 _TELLING = frozenset({"tell", "update", "alike"})
 _IN_VAIN = frozenset({"ask", "old", "never", "none", "fiction", "remark"})

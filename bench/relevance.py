@@ -202,7 +202,10 @@ def of_weeks(*, left_out: bool = False) -> Iterator[Person]:
             asked = []
             for turn in turns[begun:end]:
                 kind = _OF_TURN.get(turn["kind"])
-                rights = [[at for at, text in enumerate(memories) if plain(word) in plain(text)] for word in turn.get("want", ())]
+                rights = [
+                    [at for at, text in enumerate(memories) if plain(word) in plain(text)]
+                    for word in turn.get("want", ())
+                ]
                 certain = {at for right in rights for at in right if len(right) <= _MOST_RIGHT}
                 if kind and (bool(certain) is (kind in ("question", "plan"))):
                     asked.append((kind, turn["user"], sorted(certain), list[int]()))
@@ -635,7 +638,7 @@ def _is_held_out(case: Case) -> bool:
 
 def _is_new(case: Case) -> bool:
     """Return whether the classifier of prompts was not learnt from the case's prompt."""
-    return case.person.startswith(("train/", "more/", "third/")) and (
+    return case.person.startswith(("train/", "more/", "third/", "weeks/")) and (
         case.kind != "unrelated" or case.text in UNRELATED_PROMPTS or case.text in _unrelated()
     )
 

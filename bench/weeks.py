@@ -81,7 +81,9 @@ def _place(part: str, text: str) -> tuple[int, int] | None:
     start = text.casefold().find(part.casefold())
     if start >= 0:
         return start, start + len(part)
-    return (0, len(text)) if len(text) > _SHORT and text.casefold().strip(" .,;!") in part.casefold() else None
+    return (
+        (0, len(text)) if len(text) > _SHORT and text.casefold().strip(" .,;!") in part.casefold() else None
+    )
 
 
 # A text of fewer characters may stand in another by chance.
