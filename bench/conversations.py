@@ -70,6 +70,7 @@ class Counts:
 
 
 def plain(text: str) -> str:
+    """Return a text in small letters and without HTML entities, with single spaces: texts that differ in these are the same here."""
     return " ".join(html.unescape(text).casefold().split())
 
 
@@ -195,7 +196,9 @@ def section(half: str, found: dict[str, Counts]) -> Section:
 def main(
     half: Annotated[str, typer.Argument(help="dev, weeks, unseen or strangers.")] = "dev",
     *,
-    failures: Annotated[bool, typer.Option("--failures", help="Print what failed; not of unseen.")] = False,
+    failures: Annotated[
+        bool, typer.Option("--failures", help="Print what failed; not of unseen and strangers.")
+    ] = False,
 ) -> None:
     """Play the conversations of a half and print what was seen."""
     configure("console", "warning")

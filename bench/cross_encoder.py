@@ -9,7 +9,7 @@ starts from the reader of relations, which reads two texts together, too. The we
 neither the layers nor the weights before it were learnt from (``second``, and two authors of ``fourth``): what it says of people
 that it was trained with would count for too much. Training needs torch and about half an hour of two processors; both need
 scikit-learn. The package's file was trained in five rounds of 1,500, 700, 630, 2,309 and 1,341 batches, the last two with ``--on``:
-the fourth with the people of ``third``, the fifth with those of ``fourth``.
+the fourth with the people of ``third``, the fifth with those of ``fourth``, both with 0.4 of the other prompts. None learnt from ``bench/sets/weeks``.
 """
 
 from __future__ import annotations

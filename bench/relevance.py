@@ -8,6 +8,7 @@ The people of ``bench/sets/precise/train``, ``more`` and ``third``, and of the h
 own, alone and among memories of others. Each asks its own prompts, prompts that no memory answers, questions of other people, and
 some of its questions again without the memory that answers them. The layers of prompts and the products of components are
 learnt from two thirds of the people for the other third, so that the other weights are learnt from vectors as they will be.
+The people of ``bench/sets/weeks`` came later: the package's file has not learnt from them.
 Needs scikit-learn, of the extra ``bench``. The same sets and model give the same file.
 """
 
