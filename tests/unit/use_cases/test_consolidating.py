@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -15,6 +16,7 @@ from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire import codec as ulid
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest, SupersedeRequest
+from relayer.writing import merging
 
 HOUR_MS = 3_600_000
 HERON, AGAIN = "The staging database is called heron.", "Our staging database is called heron, by the way."
@@ -310,6 +312,17 @@ async def test_only_one_of_the_two_nearest_is_replaced(house):
     house.relations.state(JENKINS, new, "replaces", 0.999)
     await said(house, JENKINS, *nearer, new)
     assert sorted(await live(house)) == sorted([JENKINS, *nearer, new])
+
+
+@pytest.mark.parametrize("by_rare_words", [True, False], ids=["as it is", "by meaning alone"])
+async def test_what_a_change_names_by_a_rare_word_is_among_the_nearest(house, monkeypatch, by_rare_words):
+    if not by_rare_words:
+        monkeypatch.setattr(merging, "nearest_first", partial(sorted, key=lambda hit: -hit.cosine))
+    new = "We use no Jenkins now."
+    nearer = [f"We use no {thing} at all." for thing in ("pens", "cups", "bikes", "vans", "wax", "ropes")]
+    house.relations.state(JENKINS, new, "replaces", 0.999)
+    await said(house, JENKINS, *nearer, new)
+    assert (JENKINS in await live(house)) is not by_rare_words
 
 
 async def test_what_was_replaced_as_a_whole_comes_back_beside_it(house):
