@@ -44,12 +44,14 @@ class Seen(NamedTuple):
         new: the newer one.
         over: the start and the end of each part of the older text that the newer one ends.
         unknown: the same of each part that is over, or about which it is not known.
+        rank: of the older one among those that are compared, from 0 on; None if it is too far.
     """
 
     old: str
     new: str
     over: Sequence[tuple[int, int]]
     unknown: Sequence[tuple[int, int]]
+    rank: int | None
 
 
 def weeks(*, left_out: bool = False) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -81,8 +83,9 @@ def seen(turns: Sequence[dict[str, Any]], model: E5) -> Iterator[Seen]:
                     if part := _place(end["was"], old):
                         says_so = later == number and _overlap(end["by"], new)
                         (over if says_so else unknown).append(part)
-            if over or one in nearest:
-                yield Seen(old, new, over, unknown)
+            rank = nearest.index(one) if one in nearest else None
+            if over or rank is not None:
+                yield Seen(old, new, over, unknown, rank)
 
 
 def _place(part: str, text: str) -> tuple[int, int] | None:
