@@ -173,7 +173,7 @@ async def classify(
         key=lambda one: one[2].likeliest,
     )
     if relation.is_over and not memory.record.pinned:
-        return MergeDecision(replaces=memory.id, span=_over(clauses, relation))
+        return MergeDecision(replaces=memory.id, span=_over(memory.record.text, clauses, relation))
     likely = max(relation.replaces, relation.likeliest)
     return MergeDecision(follows=memory.id) if likely >= FOLLOWS_FROM else NOTHING_KNOWN
 
@@ -286,8 +286,11 @@ def clauses_of(memory: OpenedMemory) -> list[tuple[int, int]]:
     ]
 
 
-def _over(spans: Sequence[tuple[int, int]], relation: Relation) -> tuple[int, int] | None:
-    """Return the span of the likeliest clause, and of those around it that are surely over as well; None for all of them."""
+def _over(text: str, spans: Sequence[tuple[int, int]], relation: Relation) -> tuple[int, int] | None:
+    """Return the span of the likeliest clause, and of those around it that are surely over as well; None for all of them.
+
+    A bare value that would be left says nothing without the rest: "4471" of "gate code, 4471".
+    """
     if len(spans) <= 1:
         return None
     first = last = relation.clauses.index(relation.likeliest)
@@ -295,7 +298,9 @@ def _over(spans: Sequence[tuple[int, int]], relation: Relation) -> tuple[int, in
         first -= 1
     while last + 1 < len(spans) and relation.clauses[last + 1] >= CLAUSE_FROM:
         last += 1
-    return None if last - first + 1 == len(spans) else (spans[first][0], spans[last][1])
+    left = " ".join(text[slice(*span)] for span in (*spans[:first], *spans[last + 1 :]))
+    says_something = sum(map(str.isalpha, left)) > sum(map(str.isdigit, left))
+    return (spans[first][0], spans[last][1]) if says_something else None
 
 
 def clause_spans(text: str) -> list[tuple[int, int]]:

@@ -287,6 +287,14 @@ async def test_clauses_next_to_each_other_that_are_over_go_together(house):
     assert sorted(await live(house)) == sorted([MOVED, "we finish at six"])
 
 
+async def test_a_bare_value_goes_with_the_clause_that_says_what_it_is(house):
+    new = "Gate code of the north yard: 5582"
+    house.relations.state("Gate code of the north yard", new, "replaces", 0.999)
+    await wrote(house, "Gate code of the north yard, 4471")
+    await said(house, new)
+    assert await live(house) == [new]
+
+
 async def test_a_memory_of_which_every_clause_is_over_is_replaced_whole(house):
     replaced_by_moved(house, *CLAUSES.split(", "))
     old = await wrote(house, CLAUSES)
