@@ -288,9 +288,9 @@ async def test_clauses_next_to_each_other_that_are_over_go_together(house):
 
 
 async def test_a_bare_value_goes_with_the_clause_that_says_what_it_is(house):
-    new = "Gate code of the north yard: 5582"
-    house.relations.state("Gate code of the north yard", new, "replaces", 0.999)
-    await wrote(house, "Gate code of the north yard, 4471")
+    new = "The long run on Saturday has 22 km now."
+    house.relations.state("The long run on Saturday", new, "replaces", 0.999)
+    await wrote(house, "The long run on Saturday, 18 km")
     await said(house, new)
     assert await live(house) == [new]
 
