@@ -106,7 +106,8 @@ _FILLER_CHARS: Final = 80
 
 _QUESTION: Final = re.compile(r"[?\uff1f\u061f]\W*\Z")
 
-_MARKUP: Final = re.compile(r"\s*(?:<[^\n]*|#{1,6}(?:\s|$)|```)")
+_FENCE: Final = re.compile(r"^[ \t]*```.*?(?:```|\Z)", re.DOTALL | re.MULTILINE)
+_HEADING: Final = re.compile(r"^[ \t]*#{1,6}(?:[ \t].*)?$", re.MULTILINE)
 _EMOJI: Final = re.compile(
     "(?:[\U0001f1e6-\U0001f1ff]{2}"
     "|[\U0001f300-\U0001faff\u2600-\u27bf\u2b50\u2b55\u231a\u231b\u23e9-\u23f3\u203c\u2049]"
@@ -263,8 +264,11 @@ def _is_filler(line: str) -> bool:
 
 
 def _is_markup(cleaned: str) -> bool:
-    match = _MARKUP.match(cleaned)
-    return match is not None and ("</" in cleaned if match[0].lstrip().startswith("<") else True)
+    """Return whether a text begins with a tag and has an end tag, or consists of code blocks and headings only."""
+    if cleaned.lstrip().startswith("<"):
+        return "</" in cleaned
+    rest = _HEADING.sub("", _FENCE.sub("", cleaned))
+    return rest != cleaned and not any(map(str.isalnum, rest))
 
 
 def _is_transcript(cleaned: str) -> bool:

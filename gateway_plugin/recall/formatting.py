@@ -213,10 +213,14 @@ def _block(
         timed = item.at is not None and days[item.at.astimezone(now.tzinfo).date()] > 1
         lines.append(_line(item, settings.format, now, dispute, timed=timed or bool(dispute)))
     numbered = [f"{number}. {line}" for number, line in enumerate(lines, 1)]
+    return framed("\n".join(filter(None, [_doubt(items, settings), *numbered, left_out])), settings=settings)
+
+
+def _doubt(items: Sequence[RecalledMemory], settings: RecallSettings) -> str:
+    """Return the line with which a block without a memory that probably helps begins; "" for another block."""
     # Items whose relevance is not known do not count.
     uncertain = bool(items) and all(0 < item.relevance < CERTAIN for item in items)
-    doubt = _UNCERTAIN if settings.format is Format.MEMRELAY and uncertain else ""
-    return framed("\n".join(filter(None, [doubt, *numbered, left_out])), settings=settings)
+    return _UNCERTAIN if settings.format is Format.MEMRELAY and uncertain else ""
 
 
 def _disputes(items: Sequence[RecalledMemory]) -> list[str]:
@@ -322,7 +326,7 @@ def select(
     query: str = "",
     former: bool = False,
 ) -> Selected:
-    """Filter and format hits; if the previous block has the same memories, return its exact bytes again.
+    """Filter and format hits; if the previous block has the same memories and is as certain, return its exact bytes again.
 
     The memories of ``standing`` and ``prompted`` are in the prompt already. If the query names other people or places, their
     memories may be shown. ``former`` says that it asks how something was before: what was replaced is shown as such.
@@ -351,7 +355,7 @@ def select(
     text, places = format_memories(items, settings, now)
     shown = [passed[place] for place in places]
     ids = frozenset(hit.id for hit in shown)
-    # A long memory may be shown by a different passage than before, and then the block differs.
+    # The block also differs if a long memory is shown by another passage, or if the memories help another prompt more.
     same = ids | {hit.passage for hit in shown if hit.passage} | {_OVER for _ in range(former)}
     if shown and session.sticky[0] == same:
         text = session.sticky[1]

@@ -43,12 +43,17 @@ _RUNTIME_BODY: Final = re.compile(
 )
 _DROPPED_LINE: Final = re.compile(
     r"^(?:"
-    r"System: .*"
-    r"|\[Inter-session message\] .*"
+    r"\[Inter-session message\] .*"
     r"|This content was routed by OpenClaw from another session or internal tool\..*"
     r"|Runtime: agent=\S{1,128} \| .*"
     r"|\[message_id: ?[^\]\n]{0,200}\]"
     r")[ \t]*$"
+)
+_SYSTEM_LINE: Final = re.compile(r"^System(?: \(untrusted\))?: ")
+# The first line of an event has its time. Before the events of a new session there may be a summary of the host's channels.
+_SYSTEM_EVENT: Final = re.compile(
+    r"^System(?: \(untrusted\):|: (?:\[(?:\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}[^\]\n]{0,40}|unknown-time)\]"
+    r"|[^:\n]{1,60}: (?:(?:not )?(?:linked|configured)|disabled)(?: \+\d+)?(?: auth [\w ]{1,20})?[ \t]*$))"
 )
 _INLINE: Final = re.compile(r"\[message_id: ?[^\]\n]{0,200}\]|\[\[ ?reply_to[^\[\]\n]{0,100}\]\]")
 # A weekday or a platform and a sender may stand before the time, a zone after it.
@@ -68,8 +73,14 @@ def strip_envelopes(text: str) -> str:
     at = 0
     while at < len(lines):
         line = lines[at]
+        system = _end_of_system_lines(lines, at)
         heading = _UNTRUSTED_HEADING.match(line)
-        if heading:
+        if system > at:
+            # A person may describe a computer in such a line, so it is only the host's beside one that has the host's form.
+            if not any(map(_SYSTEM_EVENT.match, lines[at:system])):
+                kept.extend(_INLINE.sub(" ", one) for one in lines[at:system])
+            at = system
+        elif heading:
             at, rest = _skip_data(lines, at, line[heading.end() :])
             if rest:
                 kept.append(rest)
@@ -136,6 +147,13 @@ def _without_stamp(line: str) -> str:
     if end < 0 or "[" in line[start + 1 : end] or not _STAMP.search(line[start + 1 : end]):
         return line
     return line[end + 1 :].lstrip(" \t")
+
+
+def _end_of_system_lines(lines: list[str], at: int) -> int:
+    """Return the index behind the lines that begin with ``System:``, from the index ``at`` on."""
+    while at < len(lines) and _SYSTEM_LINE.match(lines[at]):
+        at += 1
+    return at
 
 
 def _skip_data(lines: list[str], at: int, same_line: str) -> tuple[int, str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import chain, pairwise
 
@@ -34,6 +35,8 @@ _QUOTED = re.compile('["\u201c\u201e\u00ab\u300c]')
 _PARTS_OF_TEXTS = frozenset({"zh", "ja"})
 # The fewest characters of a phrase that ends with a star.
 _SHORTEST_BEGINNING = 4
+# One character of Chinese or Japanese is a word of its own; kana is a part of one.
+_ONE_CHARACTER = re.compile(r"(?![\u3040-\u30ff])" + UNSPACED.pattern)
 # What Korean and Arabic write together with a noun: particles after it, and the article and prepositions before it.
 _JOINED = re.compile(
     "(?<=[\uac00-\ud7a3]{2})(?:\uc774\ub791|\ub791|\ud558\uace0|\uacfc|\uc640|\uc740|\ub294|\uc774|\uac00|\uc744|\ub97c|\uc758|\uc5d0|\ub3c4)$"
@@ -130,8 +133,8 @@ def _candidates(folded: str) -> set[str]:
 def subject_of(wish: str, before: str = "") -> tuple[str, ...]:
     """Return the words, casefolded, of what a wish is about; of the sentence before it if the wish names nothing itself.
 
-    Names stand for themselves. Other words are too common alone ("the father of the baby"), so they are one phrase, see
-    `relayer.search.terms.names_any`.
+    Names stand for themselves, unless the wish is about something of theirs ("Emil's accident"): then name and noun are one
+    phrase, see `relayer.search.terms.names_any`. So are other words, which are too common alone ("the father of the baby").
 
     Args:
         wish: the sentence, see `is_wish`.
@@ -140,6 +143,8 @@ def subject_of(wish: str, before: str = "") -> tuple[str, ...]:
     Example:
         >>> subject_of("please dont mention her", "Leyla and me broke up.")
         ('leyla',)
+        >>> subject_of("please never mention Emil's accident again")
+        ('emil accident',)
     """
     languages = _languages(wish)
     words = _content(wish, languages)
@@ -150,8 +155,48 @@ def subject_of(wish: str, before: str = "") -> tuple[str, ...]:
         # In German every noun is written like a name.
         names, words = [], names
     if not names and not any(map(UNSPACED.match, words)):
-        return (" ".join(dict.fromkeys(word.casefold() for word in words[:MOST_WORDS])),) if words else ()
-    return tuple(dict.fromkeys(word.casefold() for word in names or words))[:MOST_WORDS]
+        return (_phrase(words[:MOST_WORDS]),) if words else ()
+    owned = _owned(wish, names, words, languages)
+    of_owners = frozenset(chain.from_iterable(owned))
+    alone = [(word,) for word in names or words if word not in of_owners]
+    return tuple(dict.fromkeys(map(_phrase, (*owned, *alone))))[:MOST_WORDS]
+
+
+def _phrase(words: Iterable[str]) -> str:
+    return " ".join(dict.fromkeys(word.casefold() for word in words))
+
+
+def _owned(
+    wish: str, names: Sequence[str], words: Sequence[str], languages: Sequence[str]
+) -> list[tuple[str, ...]]:
+    """Return the words of each noun in a wish together with those of the name that it belongs to."""
+    nouns = [word for word in words if word not in names]
+    found: list[tuple[str, ...]] = []
+    for lang in languages:
+        # Names have no form of their own in Chinese and Japanese.
+        name, noun = (_run_of(words if lang in _PARTS_OF_TEXTS else kind) for kind in (names, nouns))
+        for pattern in (
+            *(rf"({noun})\s+{link}\s*({name})" for link in _links("of_name", lang)),
+            *(rf"({name}){link}\s*({noun})" for link in _links("name_of", lang)),
+        ):
+            for match in re.finditer(pattern, _folded(wish)):
+                parts = tuple(" ".join(match.groups()).split())
+                if not any(_pattern("all_of_name", lang).fullmatch(word) for word in parts):
+                    found.append(parts)
+    return found
+
+
+def _run_of(words: Iterable[str]) -> str:
+    """Return a pattern of one or more of these words; without words, of nothing that a text has."""
+    alone = "|".join(map(re.escape, sorted(set(words), key=len, reverse=True))) or r"(?!)"
+    # Scripts without spaces have no ends of words.
+    start, end = ("", "") if UNSPACED.search(alone) else (rf"(?<!{_LETTER})", rf"(?!{_LETTER})")
+    return rf"{start}(?:{alone}){end}(?:\s+(?:{alone}){end})*"
+
+
+def _links(name: str, lang: str) -> list[str]:
+    """Return patterns of what stands between a noun and a name; a dash is nothing."""
+    return [re.escape(link).removeprefix(r"\-") for link in _lists()[name].get(lang, ())]
 
 
 def wish_in(text: str, before: str = "") -> tuple[str, ...]:
@@ -175,10 +220,15 @@ def _content(text: str, languages: list[str]) -> list[str]:
     """Return the words of a text that are in no list of these languages, as they are written."""
     text = _folded(text)
     small = frozenset[str]().union(*map(function_words, languages))
+    whole: list[str] = []
     for lang in languages:
-        for name in ("about", "talk", "not", "other"):
+        if lang in _lists()["whole"]:
+            whole += _pattern("whole", lang).findall(text)
+        for name in ("whole", "about", "talk", "not", "other"):
             text = _pattern(name, lang).sub(" ", text) if lang in _lists()[name] else text
     words = (_JOINED.sub("", word) for word in _WORD.findall(text))
-    return [
-        word for word in words if word.casefold() not in small and (len(word) > 1 or UNSPACED.match(word))
+    return whole + [
+        word
+        for word in words
+        if word.casefold() not in small and (len(word) > 1 or _ONE_CHARACTER.match(word))
     ]

@@ -25,8 +25,10 @@ from numpy.typing import NDArray
 
 from relayer.crypto import NamespaceKeys
 from relayer.domain.operations import FACETS, WHOLE, Record, RecordState, decode_record, facets_of
+from relayer.lib.n_grams import UNSPACED
+from relayer.search.essentials import essential_of, marked
 from relayer.search.rows import Column, KeyMask
-from relayer.search.terms import Subject, named_in, names_any, subject
+from relayer.search.terms import WORD, Subject, named_in, names_any, subject
 from relayer.wire import codec as ulid
 from relayer.wire.codec import UnsealError
 from relayer.wire.fields import Status
@@ -817,11 +819,34 @@ def is_heard(record: Record, audiences: Collection[str]) -> bool:
 
 
 def kept_out_by(record: Record, wishes: Sequence[Wish]) -> bytes:
-    """Return the id of the first wish not to be reminded that keeps a memory out of a prompt; empty if none does."""
+    """Return the id of the first wish not to be reminded that keeps a memory out of a prompt; empty if none does.
+
+    What could harm a person is kept out only by a wish about that: a wish about a person or an accident is no reason to
+    leave out an allergy.
+    """
     if not wishes:
         return b""
-    of_text = named_in(record.text)
-    return next((wish for wish, about in wishes if wish == record.id or names_any(about, of_text)), b"")
+    text = record.text
+    of_text = named_in(text)
+    return next(
+        (
+            wish
+            for wish, about in wishes
+            if wish == record.id
+            or (names_any(about, of_text) and (essential_of(text) != "harm" or _names_harm(about, text)))
+        ),
+        b"",
+    )
+
+
+def _names_harm(about: Subject, text: str) -> bool:
+    """Return whether a word of a text that a wish names, see `names_any`, is one that marks a harm."""
+    words = [word for phrase in about for word in phrase if word]
+    # The terms of a wish have no accents, so words are taken from the text; those without spaces are told from their pairs of characters.
+    named = [found for found in WORD.findall(text) if names_any([[word] for word in words], named_in(found))]
+    named = [found for found in named if not UNSPACED.search(found)]
+    named += [first + "".join(pair[-1] for pair in rest) for first, *rest in words if UNSPACED.search(first)]
+    return "harm" in marked(" ".join(named))
 
 
 def ids_of(wanted: Selection) -> frozenset[bytes]:

@@ -110,7 +110,8 @@ class Relation:
         It must be clear which clause: the second likeliest is far less likely, or surely over, too.
         """
         if len(self.clauses) <= 1:
-            return self.replaces >= REPLACES_FROM
+            # Both readings of its only clause must say so: "I moved to Ulm" says it of where a person works by one of them.
+            return min((self.replaces, *self.clauses)) >= REPLACES_FROM
         *_, second, first = sorted(self.clauses)
         clear = second >= CLAUSE_FROM or first * (1 - second) >= _ODDS * second * (1 - first)
         return first >= CLAUSE_FROM and clear

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from relayer.domain.operations import Record
 from relayer.namespaces.records import RecordTable, RosterParts, kept_out_by
@@ -53,3 +54,33 @@ def test_a_wish_keeps_out_itself_and_what_has_its_words():
     assert kept_out_by(OTHER, wishes) == WISH.id
     assert kept_out_by(msgspec.structs.replace(OTHER, text="The boat is in Kiel"), wishes) == b""
     assert kept_out_by(OTHER, []) == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Emil is severely allergic to peanuts.", "emil"),
+        ("I'm allergic to latex, ask Emil.", "emil"),
+        ("Emil es muy alérgico a los cacahuetes.", "emil"),
+        ("丽拉对花生严重过敏", "丽拉"),
+    ],
+)
+def test_a_wish_about_a_person_leaves_what_could_harm_them(text, words):
+    wishes = [(WISH.id, subject((words,)))]
+    assert kept_out_by(msgspec.structs.replace(OTHER, text=text), wishes) == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Emil is severely allergic to peanuts.", "emil allergy"),
+        ("I have type 1 diabetes.", "diabetes"),
+        ("Soy alérgico a las nueces.", "alérgico"),
+        ("我对花生严重过敏", "过敏"),
+        ("私は卵アレルギーです。", "アレルギー"),
+        ("저는 땅콩 알레르기가 있어요.", "알레르기"),
+    ],
+)
+def test_a_wish_about_a_harm_keeps_that_harm_out(text, words):
+    wishes = [(WISH.id, subject((words,)))]
+    assert kept_out_by(msgspec.structs.replace(OTHER, text=text), wishes) == WISH.id

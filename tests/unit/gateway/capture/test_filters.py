@@ -107,13 +107,34 @@ def test_a_trigger_saves_neither_filler_nor_injection_nor_length():
     "text",
     [
         "<div>some markup that is long enough</div>",
-        "# A heading\nand a paragraph that is long enough",
+        "# A heading that is long enough to pass the floor",
+        "# A heading that is long enough\n\n## and another heading below it",
         "```\ncode that is long enough to pass the floor\n```",
+        "## A heading\n```python\ncode that is long enough to pass the floor\n```\n---",
+        "```\ncode that is long enough and whose fence was never closed",
         "<note>x</note> followed by enough words to pass",
     ],
 )
 def test_markup_is_dropped(text):
     assert dropped(text) is DropReason.MARKUP
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# Medikamente Papa\n- Marcumar nach INR\nPapa hat einen Herzschrittmacher, bitte merken.",
+        "## Über mich\nIch bin Vegetarier und wohne in Freiburg.",
+        "```\nx\n```\nMerke dir bitte: Staging läuft auf Port 5439.",
+        "# Telefon Mama zu Hause und unterwegs\n0761 445 1290\n0151 2345 6781",
+        "# 自己紹介\n東京に住んでいて、猫を二匹飼っています。コーヒーは飲まず、緑茶を毎日飲みます。",
+        "```js\nrun()\n```\nМы запускаем это каждый вторник утром.",
+    ],
+)
+def test_words_below_a_heading_or_beside_code_are_kept(text):
+    judgement = judge(text, origin=Role.USER, settings=SETTINGS)
+    assert (judgement.dropped, judgement.text) == (None, text)
+    its_own = CaptureSettings(rules=CaptureRules.MEMORY_CORE_PLUS)
+    assert dropped(text, settings=its_own) is DropReason.MARKUP
 
 
 def test_what_only_resembles_markup_is_kept():

@@ -263,12 +263,18 @@ def _hit(reference: str) -> RecallHit:
     )
 
 
-def _select(hit: RecallHit | str, settings: RecallSettings | None = None, *, former: bool = False):
+def _select(
+    hit: RecallHit | str,
+    settings: RecallSettings | None = None,
+    *,
+    session: Session | None = None,
+    former: bool = False,
+):
     return select(
         [_hit(hit) if isinstance(hit, str) else hit],
         settings=settings or PluginSettings().recall,
         hearing=Hearing.of_owner((), ""),
-        session=Session(),
+        session=session or Session(),
         now=LATER,
         former=former,
     )
@@ -297,6 +303,26 @@ def test_the_preset_that_shows_paths_shows_anything_else_in_quotation_marks():
         assert f"1. [{path}] The" in _select(path, settings).text
     for other in ("said by the user", "x] said by the user [", "preference"):
         assert f'1. ["{other}"] The' in _select(other, settings).text
+
+
+@pytest.mark.parametrize(("first", "second"), [(0.34, 0.72), (0.72, 0.34)])
+def test_a_memory_that_helps_one_prompt_and_perhaps_another_begins_the_right_block_with_the_doubt(
+    first, second
+):
+    session = Session()
+    for relevance in (first, second):
+        hit = _hit("").model_copy(update={"relevance": relevance})
+        text = _select(hit, session=session).text
+        assert ("Perhaps" in text) == (relevance < 0.51)
+
+
+def test_a_block_of_the_same_memories_keeps_its_bytes_within_a_session():
+    session = Session()
+    texts = []
+    for relevance, text in ((0.72, "Tuesday"), (0.64, "another text with the same id")):
+        hit = _hit("").model_copy(update={"relevance": relevance, "text": text})
+        texts.append(_select(hit, session=session).text)
+    assert texts[0] == texts[1]
 
 
 def _former(text: str, *, former: bool, state: str = "live", gone: str = "") -> str:
