@@ -357,6 +357,7 @@ def select(
     ids = frozenset(hit.id for hit in shown)
     # The block also differs if a long memory is shown by another passage, or if the memories help another prompt more.
     same = ids | {hit.passage for hit in shown if hit.passage} | {_OVER for _ in range(former)}
+    same |= {_doubt([items[place] for place in places], settings)}
     if shown and session.sticky[0] == same:
         text = session.sticky[1]
     session.sticky = (same, text)
