@@ -406,8 +406,8 @@ def mistaken_clauses(model: E5, reader: PairReader, random: Random) -> list[Pair
     )
 
 
-def of_weeks(model: E5) -> Iterator[Pair]:
-    """Yield what people said in weeks of chats beside the nearest memories at that time."""
+def of_weeks(model: E5, random: Random, share: float) -> Iterator[Pair]:
+    """Yield what people said in weeks of chats beside the nearest memories at that time; a share of those that are both true."""
     for _, turns in weeks():
         for one in seen(turns, model):
             spans = clause_spans(one.old)
@@ -420,7 +420,7 @@ def of_weeks(model: E5) -> Iterator[Pair]:
                 over = " ".join(one.old[slice(*span)].strip() for span in parts)
                 if len(parts) < len(spans):
                     yield Pair(over, one.new, REPLACES, _WRITTEN)
-            elif not one.unknown:
+            elif not one.unknown and random.random() < share:
                 yield Pair(one.old, one.new, BOTH, _NEIGHBOURS, [BOTH] * len(spans))
 
 
@@ -478,8 +478,8 @@ def _sorted(pattern: str) -> list[Path]:
     return sorted(SETS.glob(pattern))
 
 
-def training_pairs(model: E5, seed: int = 7) -> list[Pair]:
-    """Return all pairs that the reader is trained on, in a fixed order."""
+def training_pairs(model: E5, seed: int = 7, *, near: bool = True) -> list[Pair]:
+    """Return all pairs that the reader is trained on, in a fixed order; without ``near``, none of those that are near by chance."""
     random = Random(seed)
     found = list(from_other_sets())
     for path in [*_sorted("relations/templates/*.txt"), *_sorted("precise/train/relations/*.txt")]:
@@ -491,7 +491,7 @@ def training_pairs(model: E5, seed: int = 7) -> list[Pair]:
             for subject, slot in enumerate(slots)
             for line in (*slot.lines["S"][:1], *slot.lines["C"], *slot.lines["O"][:2])
         ]
-        found += neighbours(said, model, random, _OF_TEMPLATES)
+        found += neighbours(said, model, random, _OF_TEMPLATES) if near else ()
     found += contrasts(random)
     for line in (SETS / "relations" / "pairs.txt").read_text("utf-8").splitlines():
         if line[:2] in {f"{letter} " for letter in _LETTERS}:
@@ -503,8 +503,8 @@ def training_pairs(model: E5, seed: int = 7) -> list[Pair]:
         for subject, family in enumerate(known):
             found += family
             said += [(subject, family[0].old), (subject, family[0].new)]
-        found += neighbours(said, model, random, _OF_TEMPLATES)
-    for said in lives():
+        found += neighbours(said, model, random, _OF_TEMPLATES) if near else ()
+    for said in lives() if near else ():
         found += neighbours(list(enumerate(said)), model, random, _OF_ONE_PERSON)
     unique = {(pair.old, pair.new): pair for pair in reversed(found)}
     pairs = sorted(unique.values(), key=lambda pair: (pair.old, pair.new))
@@ -781,6 +781,13 @@ def main(
         int | None,
         typer.Option(help="Add what was said in weeks of chats, and so many of what no one would mistake."),
     ] = None,
+    chats_share: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="The part of what is both true in weeks of chats that is read."),
+    ] = 1.0,
+    all_of: Annotated[
+        list[str] | None, typer.Option(help="Authors of families, all of whose pairs are taken.")
+    ] = None,
     start: Annotated[Path | None, typer.Option(help="Go on from a file that was trained before.")] = None,
     share: Annotated[
         float,
@@ -793,13 +800,18 @@ def main(
     """Train the reader and write its file."""
     torch.set_num_threads(1)
     model, weights = E5(), WeightsFile(model_file())
-    pairs = training_pairs(model)
+    pairs = training_pairs(model, near=most != 0)
     kinds = [[pair for pair in pairs if pair.weight >= _MARKED]]
     kinds.append([pair for pair in pairs if _WRITTEN <= pair.weight < _MARKED][:most_written])
     others = [pair for pair in pairs if pair.weight < _WRITTEN]
     kinds.append([pair for pair in others if pair.clauses][:most_joined])
     kinds.append([pair for pair in others if not pair.clauses][:most])
     pairs = [pair for kind in kinds for pair in kind]
+    for author in all_of or ():
+        known = [
+            family for path in _sorted(f"relations/families/*-{author}.txt") for family in families(path)
+        ]
+        pairs += [*joined(known, Random(seed)), *(pair for family in known for pair in family)]
     if mistakes:
         pairs += mistaken(model, PairReader(model))
     if clauses:
@@ -810,7 +822,8 @@ def main(
     print(f"{len(pairs)} pairs: {dict(Counter(pair.relation for pair in pairs))}", flush=True)
     learnt = encoded(pairs, model)
     if of_chats is not None:
-        learnt += doubted(net, encoded(of_weeks(model), model), Random(seed), of_chats)
+        chats = encoded(of_weeks(model, Random(seed), chats_share), model)
+        learnt += doubted(net, chats, Random(seed), of_chats)
     net = train(learnt, net, epochs, seed, smoothing=smoothing, rate=rate)
     net.load_state_dict(
         {name: torch.lerp(before[name], value, share) for name, value in net.state_dict().items()}
