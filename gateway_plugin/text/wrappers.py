@@ -76,7 +76,7 @@ def strip_envelopes(text: str) -> str:
         system = _end_of_system_lines(lines, at)
         heading = _UNTRUSTED_HEADING.match(line)
         if system > at:
-            # A person may describe a computer in such a line, so it is only the host's beside one that has the host's form.
+            # A person may describe a computer in such a line, so a run is the host's only if one line has the host's form.
             if not any(map(_SYSTEM_EVENT.match, lines[at:system])):
                 kept.extend(_INLINE.sub(" ", one) for one in lines[at:system])
             at = system

@@ -127,10 +127,10 @@ def test_markup_is_dropped(text):
         "```\nx\n```\nMerke dir bitte: Staging läuft auf Port 5439.",
         "# Telefon Mama zu Hause und unterwegs\n0761 445 1290\n0151 2345 6781",
         "# 自己紹介\n東京に住んでいて、猫を二匹飼っています。コーヒーは飲まず、緑茶を毎日飲みます。",
-        "```js\nrun()\n```\nМы запускаем это каждый вторник утром.",
+        "```js\nrun()\n```\nЗапускаем это каждый вторник утром, до планёрки.",
     ],
 )
-def test_words_below_a_heading_or_beside_code_are_kept(text):
+def test_words_below_a_heading_or_next_to_code_are_kept(text):
     judgement = judge(text, origin=Role.USER, settings=SETTINGS)
     assert (judgement.dropped, judgement.text) == (None, text)
     its_own = CaptureSettings(rules=CaptureRules.MEMORY_CORE_PLUS)
