@@ -195,7 +195,7 @@ def _run_of(words: Iterable[str]) -> str:
 
 
 def _links(name: str, lang: str) -> list[str]:
-    """Return patterns of what stands between a noun and a name; a dash is nothing."""
+    """Return patterns of what joins a noun and a name; a dash in the list is nothing."""
     return [re.escape(link).removeprefix(r"\-") for link in _lists()[name].get(lang, ())]
 
 

@@ -77,7 +77,7 @@ def test_other_sentences_are_no_wish(sentence):
         ("Praat alsjeblieft nooit meer over Emil's ongeluk", "", ("emil ongeluk",)),
         ("proszę nie wspominaj nigdy o wypadku Emila", "", ("wypadku emila",)),
         ("Пожалуйста, не упоминай больше аварию Эмиля", "", ("аварию эмиля",)),
-        ("lütfen Emil'in kazasından bir daha bahsetme", "", ("emil kazasından",)),
+        ("lütfen Emil'in kazas\u0131ndan bir daha bahsetme", "", ("emil kazas\u0131ndan",)),
         ("请别再提埃米尔的事故", "", ("埃米尔 事故",)),
         ("エミールの事故の話はもうしないで", "", ("エミール 事故",)),
         ("에밀의 사고 얘기는 이제 절대 하지 말자", "", ("에밀 사고",)),
@@ -87,7 +87,7 @@ def test_other_sentences_are_no_wish(sentence):
         ("no more memories of Leyla please, don't mention her", "", ("leyla",)),
         ("proszę nie wspominaj o mojej siostrze Leyli", "", ("leyli",)),
         ("не упоминай мою сестру Лейлу", "", ("лейлу",)),
-        ("please dont mention her", "Leyla's birthday is in May.", ("leyla",)),
+        ("please dont mention her", "Leyla's birthday was great.", ("leyla",)),
     ],
 )
 def test_a_wish_is_about_what_it_names_or_else_what_was_named_before(wish, before, words):
