@@ -130,3 +130,13 @@ def test_a_wish_is_honoured_after_a_restart(secret, tmp_path):
                     answer="",
                 )
             assert "Leyla" not in recall(plugin, prompt, session_key=LATER).prompt
+
+
+def test_a_wish_about_an_accident_leaves_an_allergy_in_the_prompt(site):
+    plugin = site.plugin()
+    say(plugin, "Emil is severely allergic to peanuts.", key="agent:main:first", answer="")
+    say(plugin, "Please never mention Emil's accident again.", key="agent:main:second", answer="")
+    prompt = "What can I cook for the kids without risk of allergy?"
+    shown = recall(plugin, prompt, session_key=LATER).prompt
+    assert "peanuts" in shown
+    assert "accident" not in shown

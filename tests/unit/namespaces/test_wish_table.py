@@ -62,7 +62,7 @@ def test_a_wish_keeps_out_itself_and_what_has_its_words():
         ("Emil is severely allergic to peanuts.", "emil"),
         ("I'm allergic to latex, ask Emil.", "emil"),
         ("Emil es muy alérgico a los cacahuetes.", "emil"),
-        ("丽拉对花生严重过敏", "丽拉"),
+        ("我对花生严重过敏\uff0c丽拉知道", "丽拉"),
     ],
 )
 def test_a_wish_about_a_person_leaves_what_could_harm_them(text, words):
