@@ -40,6 +40,7 @@ from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, R
 from gateway_plugin.settings.model import PluginSettings, RecallMode
 from gateway_plugin.turn.gates import HostTurn, Purpose, Turn, explain, gate
 from gateway_plugin.turn.status import CaptureReport, TurnTrace
+from relayer.wire.fields import Role
 from relayer.wire.schemas import AnalyzeResponse
 
 MAX_SESSIONS: Final = 1000
@@ -110,6 +111,7 @@ def _name(session: str) -> str:
 _MAX_MEMORIES: Final = 500
 _MIN_WORDS: Final = 3
 _WORD: Final = re.compile(r"\w+(?:['\u2019]\w+)*")
+_Gist = tuple[str, ...]
 # Words that a repetition of a memory may add or leave out: articles, forms of "to be" in the present, pronouns of user and
 # assistant, polite words, and words that refer to remembering. Not "was" and not "she": another tense or another person is
 # another fact.
@@ -125,12 +127,14 @@ _EMPTY_WORDS: Final = frozenset(
 class EchoFilter:
     """Removes repetitions of injected memories from what is captured in a session.
 
-    It remembers the last 500 texts that were injected. Texts are compared without case, punctuation and words such as
-    articles.
+    It remembers the last 500 texts that were injected, and their lines. Texts are compared without case, punctuation and words
+    such as articles.
     """
 
     def __init__(self) -> None:
-        self._injected: LRUCache[tuple[str, ...], None] = LRUCache(_MAX_MEMORIES)
+        # The gists of the lines of each text, by the gist of the text.
+        self._injected: LRUCache[_Gist, tuple[_Gist, ...]] = LRUCache(_MAX_MEMORIES)
+        self._lines: LRUCache[_Gist, None] = LRUCache(_MAX_MEMORIES)
         # Texts that were injected since the last capture. They are only analysed at the next capture, when no user is
         # waiting for an answer.
         self._unread: dict[str, None] = {}
@@ -143,25 +147,50 @@ class EchoFilter:
 
     def _read(self) -> None:
         for text in self._unread:
-            for part in (text, *text.splitlines()):
-                gist = _gist(part)
-                if len(gist) >= _MIN_WORDS:
-                    self._injected[gist] = None
+            lines = tuple(filter(None, map(_gist, text.splitlines())))
+            for line in lines:
+                if len(line) >= _MIN_WORDS:
+                    self._lines[line] = None
+            if len(whole := _gist(text)) >= _MIN_WORDS:
+                self._injected[whole] = lines
         self._unread.clear()
 
-    def without_echoes(self, text: str) -> str:
-        """Return a text without the lines that repeat an injected memory; "" if the whole text does."""
+    def without_echoes(self, text: str, *, origin: Role) -> str:
+        """Return a text without what repeats an injected memory; "" if the whole text does.
+
+        An assistant repeats single lines. A user's line may belong to another list or person than the same line of a memory,
+        so a user's text only loses runs of lines that are a whole injected text of several lines.
+        """
         self._read()
         if not self._injected:
             return text
-        if self._is_echo(text):
+        gist = _gist(text)
+        if gist in self._injected or (origin is not Role.USER and gist in self._lines):
             return ""
         lines = text.split("\n")
-        kept = [line for line in lines if not self._is_echo(line)]
-        return text if len(kept) == len(lines) else "\n".join(kept).strip()
+        gists = [_gist(line) for line in lines]
+        if origin is Role.USER:
+            echoes = self._within_blocks(gists)
+        else:
+            echoes = {at for at, line in enumerate(gists) if line in self._lines}
+        if not echoes:
+            return text
+        return "\n".join(line for at, line in enumerate(lines) if at not in echoes).strip()
 
-    def _is_echo(self, text: str) -> bool:
-        return _gist(text) in self._injected
+    def _within_blocks(self, gists: Sequence[_Gist]) -> set[int]:
+        """Return the indexes of lines that are together all lines of an injected text; blank lines may be between them."""
+        blocks: dict[_Gist, list[tuple[_Gist, ...]]] = {}
+        for block in self._injected.values():
+            if len(block) > 1:
+                blocks.setdefault(block[0], []).append(block)
+        places = [at for at, gist in enumerate(gists) if gist]
+        found: set[int] = set()
+        for start, at in enumerate(places):
+            for block in blocks.get(gists[at], ()):
+                run = places[start : start + len(block)]
+                if tuple(gists[place] for place in run) == block:
+                    found.update(run)
+        return found
 
 
 def folded(text: str) -> str:
@@ -169,7 +198,7 @@ def folded(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
 
 
-def _gist(text: str) -> tuple[str, ...]:
+def _gist(text: str) -> _Gist:
     return tuple(word for word in _WORD.findall(folded(text)) if word not in _EMPTY_WORDS)
 
 

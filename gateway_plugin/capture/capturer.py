@@ -240,7 +240,7 @@ def _cleaned(
     if judgement.dropped is not None:
         dropped[judgement.dropped.value] += 1
         return None
-    text = echoes.without_echoes(judgement.text)
+    text = echoes.without_echoes(judgement.text, origin=message.role)
     # The text around a removed echo, such as "Here is what I found:", must be worth capturing by itself.
     if not text or (text != judgement.text and judge(text, origin=message.role, settings=settings).dropped):
         dropped[_ECHO] += 1

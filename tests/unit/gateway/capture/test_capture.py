@@ -207,13 +207,41 @@ def test_a_correction_is_news(identity, news):
 def test_word_order_is_part_of_what_is_said():
     echoes = EchoFilter()
     echoes.injected(["Ana owes Bob ten euros"])
-    assert echoes.without_echoes("Bob owes Ana ten euros")
+    assert echoes.without_echoes("Bob owes Ana ten euros", origin=Role.ASSISTANT)
 
 
-def test_only_the_echoing_lines_of_a_message_are_dropped():
+def test_only_the_echoing_lines_of_an_assistants_message_are_dropped():
     echoes = EchoFilter()
     echoes.injected([COFFEE])
-    assert echoes.without_echoes(f"{COFFEE}\n{BERLIN}") == BERLIN
+    assert echoes.without_echoes(f"{COFFEE}\n{BERLIN}", origin=Role.ASSISTANT) == BERLIN
+
+
+MEDICINES = "Le traitement de maman :\n- Ramipril 5 mg le matin\n- Eliquis 5 mg matin et soir"
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        "Nouveau traitement de maman :\n- Ramipril 10 mg le matin\n- Eliquis 5 mg matin et soir\n- Torasémide 10 mg",
+        "Le traitement de papa :\n- Ramipril 5 mg le matin\n- Eliquis 5 mg matin et soir",
+        "Eliquis 5 mg matin et soir",
+        f"Pour l'école :\n{COFFEE}\n{BERLIN}",
+    ],
+)
+def test_a_line_of_a_user_is_kept_though_a_memory_has_the_same_line(news):
+    echoes = EchoFilter()
+    echoes.injected([MEDICINES, COFFEE])
+    assert echoes.without_echoes(news, origin=Role.USER) == news
+
+
+def test_a_memory_with_all_its_lines_is_dropped_from_a_users_message():
+    echoes = EchoFilter()
+    echoes.injected([MEDICINES, COFFEE])
+    given_back = MEDICINES.replace("\n", "\n\n")
+    assert echoes.without_echoes(MEDICINES, origin=Role.USER) == ""
+    assert echoes.without_echoes(COFFEE, origin=Role.USER) == ""
+    assert echoes.without_echoes(f"{given_back}\n\n{BERLIN}", origin=Role.USER) == BERLIN
+    assert echoes.without_echoes(f"{BERLIN}\n{MEDICINES}\n{MEDICINES}", origin=Role.USER) == BERLIN
 
 
 @pytest.mark.parametrize(

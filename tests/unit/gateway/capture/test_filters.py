@@ -127,7 +127,7 @@ def test_markup_is_dropped(text):
         "```\nx\n```\nMerke dir bitte: Staging läuft auf Port 5439.",
         "# Telefon Mama zu Hause und unterwegs\n0761 445 1290\n0151 2345 6781",
         "# 自己紹介\n東京に住んでいて、猫を二匹飼っています。コーヒーは飲まず、緑茶を毎日飲みます。",
-        "```js\nrun()\n```\nЗапускаем это каждый вторник утром, до планёрки.",
+        "```js\nrun()\n```\n- Мы запускаем это каждый вторник утром.",
     ],
 )
 def test_words_below_a_heading_or_next_to_code_are_kept(text):
