@@ -256,6 +256,32 @@ class _Connection:
                 opened.close()
 
 
+# Held while a new file is created, so that no other thread connects to it before its descriptor is closed.
+_CREATING: Final = threading.Lock()
+
+
+def _make_private(path: Path) -> None:
+    """Create a file that only this user may read, or take the rights of other users away from an existing one.
+
+    An existing file is never opened: when a process closes any descriptor of a file, it loses all its POSIX locks on that
+    file, also those of its SQLite connections. The next process to close the database would believe to be its last user and
+    would delete the write-ahead log, into which this process goes on writing.
+
+    Raises:
+        IsADirectoryError: the path is that of a directory.
+        OSError: the file cannot be created or changed.
+    """
+    with _CREATING:
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            mode = path.stat().st_mode
+            if stat.S_ISDIR(mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) from None
+            if stat.S_IMODE(mode) & 0o077:
+                path.chmod(0o600)
+
+
 class _Database:
     """The SQLite file: made private, written durably, replaced when it is damaged, shared between processes and threads.
 
@@ -326,12 +352,7 @@ class _Database:
     def _opened(self) -> sqlite3.Connection:
         if self.durable:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o077:
-                    os.fchmod(descriptor, 0o600)
-            finally:
-                os.close(descriptor)
+            _make_private(self.path)
         connection = sqlite3.connect(
             self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )

@@ -368,6 +368,54 @@ def test_two_processes_that_put_at_once_lose_nothing(path, holder):
     assert [text for text in texts if text.endswith("a")] == [f"turn {n} of a" for n in range(25)]
 
 
+# What a command of the CLI does with the outbox of a running gateway; its last argument is what it puts, if anything.
+BESIDE = (
+    "import sys; from pathlib import Path; from test_queue import Outbox, RootHolder, RootKeys, item\n"
+    "box = Outbox(Path(sys.argv[1]), RootHolder(RootKeys(bytes(range(32)))))\n"
+    "print(box.waiting())\n"
+    "for text in sys.argv[2:]: box.put(item(text))\n"
+    "box.close()\n"
+)
+
+
+def beside(path, *texts):
+    """Open the outbox in another process, and return how many items that process saw."""
+    environment = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{Path.cwd()}"}
+    command = [sys.executable, "-c", BESIDE, str(path), *texts]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, timeout=60)
+    return int(done.stdout)
+
+
+def test_another_process_that_closes_the_file_leaves_the_log_of_this_one(outbox, path):
+    log = path.with_name("outbox.db-wal")
+    outbox.put(item("first"))
+    assert outbox.waiting() == 1  # the second connection of this process, for reading
+    before = log.stat().st_ino
+    assert beside(path, "of the other process") == 1
+    assert log.stat().st_ino == before
+    assert outbox.put(item("second"))
+    assert outbox.waiting() == 3
+    assert beside(path) == 3
+
+
+def test_a_second_outbox_in_this_process_leaves_the_locks_of_the_first(reopened, path):
+    first = reopened()
+    first.put(item("first"))
+    second = reopened()
+    second.put(item("second"))
+    second.close()
+    assert beside(path) == 2
+    assert first.put(item("third"))
+    assert beside(path) == 3
+
+
+def test_closing_a_descriptor_of_the_file_would_lose_the_log(outbox, path):
+    outbox.put(item("first"))
+    os.close(os.open(path, os.O_RDONLY))
+    beside(path)
+    assert not path.with_name("outbox.db-wal").exists()
+
+
 @pytest.fixture
 def no_room():
     """From now on no file of this process may grow beyond a few pages."""
