@@ -27,6 +27,7 @@ from gateway_plugin.text.wrappers import OUR_TAG, scan
 from gateway_plugin.turn.gates import OWN_VOICE, Hearing, passes, voice
 from gateway_plugin.turn.status import HitTrace, Injection
 from relayer.wire.fields import clip, escape, is_no_recall, one_line
+from relayer.wire.relevance import PROBABLY_HELPS
 from relayer.wire.schemas import ContextResponse, Memory, RecallHit
 from relayer.wire.service import SECTIONS, ProfileLine, ProfileResponse, StandingLine, render
 
@@ -82,8 +83,7 @@ _FRAMES: Final = {
     ),
 }
 
-CERTAIN: Final = 0.51
-"""The relevance from which a memory probably helps; a block without such a memory begins with a line that says so."""
+# The first line of a block without a memory that probably helps.
 _UNCERTAIN: Final = "Perhaps none of this helps:"
 _OVER: Final = "no longer so"
 
@@ -219,7 +219,7 @@ def _block(
 def _doubt(items: Sequence[RecalledMemory], settings: RecallSettings) -> str:
     """Return the line with which a block without a memory that probably helps begins; "" for another block."""
     # Items whose relevance is not known do not count.
-    uncertain = bool(items) and all(0 < item.relevance < CERTAIN for item in items)
+    uncertain = bool(items) and all(0 < item.relevance < PROBABLY_HELPS for item in items)
     return _UNCERTAIN if settings.format is Format.MEMRELAY and uncertain else ""
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -35,6 +35,7 @@ from gateway_plugin.keys.private_files import MAX_BYTES, locked, read_private, r
 from gateway_plugin.turn.gates import passes
 from gateway_plugin.turn.status import NotifyOnce
 from relayer.wire import names
+from relayer.wire.relevance import CHOSEN, LEAST_SHARE, MOST_UNCERTAIN, PROBABLY_HELPS
 from relayer.wire.schemas import RecallHit, RecallRequest, RecallResponse
 
 _MAX_SHARES: Final = 8
@@ -349,9 +350,9 @@ async def recall_shared(
 ) -> RecallResponse:
     """Recall from an agent's own and its shared namespaces at the same time, and merge the hits by relevance.
 
-    Relevance is comparable across namespaces. If several hits have the same text, the agent's own is kept. A shared
-    namespace that fails or is too slow is left out, and the response is a `MergedResponse` that is marked ``degraded`` and
-    says why.
+    Relevance is comparable across namespaces. A prompt gets the hits that are relevant enough compared with the best of all
+    namespaces. If several hits have the same text, the agent's own is kept. A shared namespace that fails or is too slow is
+    left out, and the response is a `MergedResponse` that is marked ``degraded`` and says why.
     """
     if not shared:
         return await own
@@ -382,15 +383,13 @@ async def recall_shared(
             SharedHit.model_validate(hit.model_dump() | {"shared_from": identity.shown})
             for hit in other.memories
         ]
-    ranked: dict[str, RecallHit] = {}
-    for hit in sorted(hits, key=lambda one: -one.relevance):
-        known = ranked.get(hit.text)
-        if known is None or (isinstance(known, SharedHit) and not isinstance(hit, SharedHit)):
-            ranked[hit.text] = hit
+    distinct = _distinct(hits)
     # Memories that are disclosed only because the query names their speaker or place come last, and do not count towards
     # the limit of the others.
-    told = [one for one in ranked.values() if not request.named or passes(one, request.audiences)]
-    rest = [one for one in ranked.values() if one not in told]
+    told = [one for one in distinct if not request.named or passes(one, request.audiences)]
+    rest = [one for one in distinct if one not in told]
+    if request.prompt and request.floor >= CHOSEN:
+        told, rest = _chosen_together(told), _chosen_together(rest)
     merged = [
         one for hits in (told, rest) for one in sorted(hits, key=lambda one: -one.relevance)[: request.limit]
     ]
@@ -404,3 +403,37 @@ async def recall_shared(
             "unavailable": tuple(unavailable),
         }
     )
+
+
+def _distinct(hits: Iterable[RecallHit]) -> list[RecallHit]:
+    """Return one hit of each text, the agent's own if there is one, with the relevance of the best."""
+    ranked: dict[str, RecallHit] = {}
+    for hit in sorted(hits, key=lambda one: -one.relevance):
+        known = ranked.setdefault(hit.text, hit)
+        if isinstance(known, SharedHit) and not isinstance(hit, SharedHit):
+            best = {"relevance": known.relevance, "distance": known.distance}
+            ranked[hit.text] = hit.model_copy(update=best)
+    return [*ranked.values()]
+
+
+def _chosen_together(hits: Sequence[RecallHit]) -> list[RecallHit]:
+    """Return the hits that a prompt gets of several namespaces, each of which chose them by its own best hit.
+
+    As in one namespace (`relayer.search.relevance.chosen`), a hit needs a share of the best one's probability, and of what is
+    uncertain there are few: `MOST_UNCERTAIN` of all namespaces whose own best hit is uncertain. Hits with equal relevance are
+    kept together, because a newer statement has the relevance of the one that it may replace.
+    """
+    best: dict[str, float] = {}
+    for hit in hits:
+        best[_shared_from(hit)] = max(hit.relevance, best.get(_shared_from(hit), 0.0))
+    least = CHOSEN + LEAST_SHARE * (max(best.values(), default=CHOSEN) - CHOSEN)
+    uncertain = {namespace for namespace, relevance in best.items() if relevance < PROBABLY_HELPS}
+    doubted = sorted((hit.relevance for hit in hits if _shared_from(hit) in uncertain), reverse=True)
+    least_doubted = max([least, *doubted[MOST_UNCERTAIN - 1 : MOST_UNCERTAIN]])
+    return [
+        hit for hit in hits if hit.relevance >= (least_doubted if _shared_from(hit) in uncertain else least)
+    ]
+
+
+def _shared_from(hit: RecallHit) -> str:
+    return hit.shared_from if isinstance(hit, SharedHit) else ""

@@ -23,6 +23,7 @@ from relayer.lib.n_grams import PromptReading
 from relayer.search.baseline import ENGLISH
 from relayer.search.ranking import NARROWEST, Baseline
 from relayer.search.rows import SHORTEST, Vector
+from relayer.wire.relevance import CERTAIN, CHOSEN, LEAST_SHARE, MOST_UNCERTAIN
 
 Numbers = NDArray[np.float64]
 
@@ -35,12 +36,6 @@ _LEAST_LIKELY: Final = 0.01
 # From which logit of its admission a prompt is read together with memories: what no memory concerns costs nothing.
 _LEAST_ADMITTED: Final = -2.5
 _SHA256: Final = "5963ea931272b68d407c3ec0e57effc7833f1e244f6a56cf0a111ac4ceedfceb"
-# Relevance of the least probable memory that a prompt gets, and from which probability of the best one a result is certain.
-CHOSEN: Final = 0.3
-CERTAIN: Final = 0.3
-# The share of the best memory's probability that others need, and the most of them where the best one is not certain.
-LEAST_SHARE: Final = 0.06
-MOST_UNCERTAIN: Final = 3
 _MOST_LOGITS: Final = 10.0
 _MOST_BEARING: Final = 8.0
 _MOST_ADMISSION: Final = 8.0

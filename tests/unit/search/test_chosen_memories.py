@@ -17,10 +17,6 @@ from relayer.search.baseline import PRIORS, Calibration, shipped_priors
 from relayer.search.index import MemoryIndex
 from relayer.search.ranking import Baseline, Hit
 from relayer.search.relevance import (
-    CERTAIN,
-    CHOSEN,
-    LEAST_SHARE,
-    MOST_UNCERTAIN,
     READ_TOGETHER,
     Logistic,
     PromptFacts,
@@ -30,6 +26,7 @@ from relayer.search.relevance import (
     relevance_reader,
     to_read,
 )
+from relayer.wire.relevance import CERTAIN, CHOSEN, LEAST_SHARE, MOST_UNCERTAIN
 
 LIKELY = st.lists(st.floats(0.001, 0.999), min_size=1, max_size=30).map(np.array)
 MEMORIES = (
