@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import html
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -158,7 +159,7 @@ class ToolAnswer:
 
     Attributes:
         text: the result for the model, escaped for use in a prompt.
-        details: the same result for programs; its texts are escaped, too.
+        details: the same result for programs; its texts are escaped, too, because hosts show some of them to a model.
         failed: whether the text is an error message.
         reason: for programs, the cause of a failure: the error's ``outcome``, ``arguments``, ``failed``, ``outbox`` or
             ``switched_off``; "" if the call succeeded.
@@ -438,7 +439,8 @@ class Toolbox:
         old = await self._find(asked.ref, turn)
         if old is None:
             raise ToolError("ref: no memory has this id; memory_search shows the ids")
-        item = self._item(asked.text, turn, None)
+        text = asked.text if turn.host.by_person else _unescaped(asked.text, old.text)
+        item = self._item(text, turn, None)
         request = SupersedeRequest(
             text=item.text,
             audience=item.audience,
@@ -453,7 +455,7 @@ class Toolbox:
         updated = ToolAnswer(
             f"Updated: {escape(item.text)[:_PREVIEW]}", {"id": answer.id, "replaces": old.id}
         )
-        return self._with_left_out(updated, asked.text, turn)
+        return self._with_left_out(updated, text, turn)
 
     async def _forget(self, asked: ForgetArguments, turn: Turn) -> ToolAnswer:
         memory = await self._find(asked.ref, turn)
@@ -741,6 +743,23 @@ def _shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
     if isinstance(memory, RecallHit):
         shown |= {"relevance": memory.relevance, "score": memory.relevance}
     return shown
+
+
+# An entity of `escape`, also if the text that it escaped had an entity there.
+_ENTITY: Final = re.compile(r"&(?:amp;)*(?:amp|lt|gt|#\d{1,7});")
+
+
+def _unescaped(text: str, quoted: str) -> str:
+    """Return the new text of a memory without the entities with which the tools have shown its old text, ``quoted``.
+
+    A text that has been read through a tool comes back with them. Entities that are part of the old text itself stay.
+
+    Example:
+        >>> _unescaped("Müller &amp; Partner GmbH", "Müller & Partner"), _unescaped("&nbsp; and &lt;", "&nbsp;")
+        ('Müller & Partner GmbH', '&nbsp; and &lt;')
+    """
+    shown = {*_ENTITY.findall(escape(quoted))} - {*_ENTITY.findall(quoted)}
+    return _ENTITY.sub(lambda found: html.unescape(found[0]) if found[0] in shown else found[0], text)
 
 
 def _with_age(memory: Memory, clock: Clock, hearing: Hearing) -> str:

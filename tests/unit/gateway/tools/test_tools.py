@@ -126,6 +126,36 @@ def test_a_correction_takes_the_place_of_the_old_text(call, wire, known):
     assert wire.paths()[-1] == f"/v1/memories/{known}/supersede"
 
 
+@pytest.mark.parametrize(
+    ("old", "change", "new"),
+    [
+        (
+            "Our firm is called Müller & Partner.",
+            (".", " GmbH."),
+            "Our firm is called Müller & Partner GmbH.",
+        ),
+        ("The guest network of the cabin has User: guest", ("guest", "visitor"), None),
+        ("Our template begins with <b>[x](y)</b> and H&M.", ("H", "C"), None),
+        ("In HTML one writes &amp; or &#38; for it.", ("for it", "here"), None),
+    ],
+)
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_correction_may_quote_the_text_as_a_tool_has_shown_it_or_as_it_is(
+    call, wire, old, change, new, shown
+):
+    known = call("memory_store", text=old).details["id"]
+    (told,) = call("memory_list").details["memories"]
+    call("memory_update", id=known, text=(told["text"] if shown else old).replace(*change))
+    assert wire.texts("researcher") == [new or old.replace(*change)]
+
+
+def test_a_person_who_corrects_a_text_means_each_character(call, wire):
+    known = call("memory_store", text="Our firm is called Müller & Partner.").details["id"]
+    said = "The page shows Müller &amp; Partner."
+    call("memory_update", host=HostTurn(by_person=True), id=known, text=said)
+    assert wire.texts("researcher") == [said]
+
+
 def test_a_correction_that_is_made_again_is_the_same_write(call, wire, known):
     for _ in range(2):
         call("memory_update", id=known, text="I drink tea now, no coffee at all.")
