@@ -2,12 +2,14 @@
 
 A memory is essential if two methods agree: a linear classifier over the hashed n-grams of `relayer.lib.n_grams`, learnt from
 statements in fifteen languages, and a list of words that mark each class. Both are required because an essential memory is
-in every prompt of a session. ``python -m bench.standing`` learns the weights from ``bench/sets/standing`` and reports their accuracy.
+in every prompt of a session. A sentence about someone who is only a pronoun is none: a reader of it alone would take it for the person's.
+``python -m bench.standing`` learns the weights from ``bench/sets/standing`` and reports their accuracy.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
 from collections import defaultdict
 from functools import cache
@@ -31,6 +33,11 @@ LONGEST: Final = 240
 _MARGIN: Final = {"harm": -1.5, "style": -1.5, "identity": -1.0}
 # The value of `MessageReading.unreal` above which a statement is not taken for the person's own: more certain than of a message.
 _UNREAL: Final = 1.0
+
+# A sentence before another one.
+_SENTENCE: Final = re.compile(
+    r"[^.!?\u2026\u3002\uff01\uff1f\u061f\u0964\n]*[.!?\u2026\u3002\uff01\uff1f\u061f\u0964\n]+\s*(?=\S)"
+)
 
 # A marking word may begin at a word boundary, and anywhere in scripts without spaces or with prefixed words.
 _BEGINNING: Final = re.compile(rf"\b\w|{UNSPACED.pattern}|[\u0600-\u06ff]")
@@ -78,9 +85,30 @@ def decide(marks: frozenset[Essential], logits: NDArray[np.float32]) -> Essentia
     return kind if kind in marks and margin > _MARGIN[kind] else None
 
 
+@cache
+def _pronouns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """Return patterns of ``data/pronouns.toml``: of beginnings with a person, with a thing, and of words for the speaker."""
+    data = tomllib.loads((files("relayer.search") / "data" / "pronouns.toml").read_text("utf-8"))
+    person, thing = (
+        re.compile(rf"\W*{data['before']}(?:{'|'.join(data[kind].values())})") for kind in ("person", "thing")
+    )
+    return person, thing, re.compile(rf"\b(?:{data['self']['words']})\b")
+
+
+def _is_of_nobody_named(text: str, kind: Essential) -> bool:
+    """Return whether a text begins with a pronoun for whom it is about, as "she takes insulin", and not for the speaker."""
+    person, thing, speaker = _pronouns()
+    folded = _folded(text)
+    if person.match(folded):
+        return True
+    # "It is important that answers are short" is a rule, and "it makes me panic" about the speaker.
+    return kind != "style" and thing.match(folded) is not None and speaker.search(folded) is None
+
+
 def load() -> None:
     """Load words and weights now instead of at first use."""
     _marks()
+    _pronouns()
     _weights()
 
 
@@ -93,5 +121,9 @@ def essential_of(text: str) -> Essential | None:
     weights, bias = _weights()
     buckets, values = vector(text)
     kind = decide(marks, values @ weights[buckets] + bias)
+    if kind is not None and _is_of_nobody_named(text, kind):
+        # What follows may be of the speaker.
+        first = _SENTENCE.match(text)
+        return essential_of(text[first.end() :]) if first else None
     # A hypothesis, a quotation or fiction has the form of a statement in the first person.
     return None if kind is not None and read_message(text, Role.USER).unreal > _UNREAL else kind

@@ -64,3 +64,57 @@ def test_nothing_that_is_said_makes_it_fail(text):
 
 def test_what_is_long_tells_a_story():
     assert essential_of("I'm allergic to peanuts. " + "Then we went home. " * (LONGEST // 19)) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Sie verträgt kein Penicillin, da bekommt sie Ausschlag am ganzen Körper.",
+        "Außerdem verträgt sie kein Penicillin.",
+        "She's allergic to penicillin and gets a rash.",
+        "He has diabetes.",
+        "It needs insulin twice a day.",
+        "Es alérgica a la penicilina.",
+        "Ella es alérgica a la penicilina.",
+        "Elle est allergique à la pénicilline.",
+        "Il est allergique aux arachides.",
+        "È allergica alla penicillina.",
+        "Ela é alérgica à penicilina.",
+        "É alérgico a amendoim.",
+        "Zij is allergisch voor noten.",
+        "Ona jest uczulona na penicylinę.",
+        "Jest uczulona na penicylinę.",
+        "Ma cukrzycę.",
+        "\u0423 неё аллергия на пенициллин.",
+        "O penisiline alerjik, döküntü oluyor.",
+        "لديها حساسية من البنسلين.",
+        "उसे पेनिसिलिन से एलर्जी है।",
+        "彼女はペニシリンアレルギーです。",
+        "그녀는 페니실린 알레르기가 있어요.",
+        "她对青霉素过敏。",
+    ],
+)
+def test_a_statement_about_a_pronoun_is_of_somebody_else(text):
+    assert essential_of(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Meine Mutter verträgt kein Penicillin, da bekommt sie Ausschlag.", "harm"),
+        ("My daughter is allergic to nuts, she gets a rash.", "harm"),
+        ("She is allergic to nuts. I'm allergic to latex.", "harm"),
+        ("It makes me panic when I'm in lifts, I'm claustrophobic.", "harm"),
+        ("Es bringt mich um, wenn ich Nüsse esse, ich bin allergisch.", "harm"),
+        ("Il glutine mi fa male, sono celiaca.", "harm"),
+        ("O glúten me faz mal, sou celíaca.", "harm"),
+        ("Nie jem glutenu, mam celiakię.", "harm"),
+        ("Ma fille est allergique aux noix.", "harm"),
+        ("Sie können mich in Ihren Antworten gerne duzen.", "style"),
+        ("Es ist mir wichtig, dass du immer kurz antwortest.", "style"),
+        ("Il faut toujours me répondre en français.", "style"),
+        ("Es importante que siempre me respondas corto.", "style"),
+    ],
+)
+def test_a_statement_that_says_whose_it_is_stays(text, kind):
+    assert essential_of(text) == kind
