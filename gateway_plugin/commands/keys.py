@@ -306,7 +306,7 @@ async def copy_memories(
 async def _copy(client: RelayerClient, source: Identity, target: Identity) -> Moved:
     async with aclosing(client.export(source, ExportRequest())) as memories:
         items = [ImportItem.model_validate(memory.model_dump()) async for memory in memories]
-    counts = await send_items(client, target, items, as_backup=True)
+    counts = await send_items(client, target, items, as_backup=True, keep_secrets=True)
     return Moved(source.namespace, target.namespace, len(items), counts["stored"] + counts["duplicate"])
 
 
@@ -477,7 +477,10 @@ def keys_rotate(
         f"and when that works, destroy what the old keys still open:"
     )
     for moved in copied:
-        run.say(f"  memrelay-gateway erase --namespace --agent {typed(moved.source)} --yes")
+        if moved.there == moved.found:
+            run.say(f"  memrelay-gateway erase --namespace --agent {typed(moved.source)} --yes")
+        else:
+            run.say(f"  not {moved.source} yet: some of its memories were not copied")
     if shares:
         run.say(_warning(shares).lstrip())
 

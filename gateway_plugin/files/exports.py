@@ -294,17 +294,20 @@ async def send_items(
     *,
     reprocess: bool = False,
     as_backup: bool = False,
+    keep_secrets: bool = False,
 ) -> Counter[str]:
     """Store memories. Sending the same ones again stores nothing twice. Raises as the client does.
 
     With ``reprocess``, pages that were sent before are processed again, instead of returning their first outcome. With
-    ``as_backup``, memories keep the attributes that they claim.
+    ``as_backup``, memories keep the attributes that they claim, and with ``keep_secrets`` the secrets in them.
     """
     counts: Counter[str] = Counter()
     for page in pages(items):
         said: dict[str, object] = {"idempotency_key": secrets.token_hex(16)} if reprocess else {}
         if as_backup:
             said["as_backup"] = True
+        if keep_secrets:
+            said["keep_secrets"] = True
         request = ImportRequest.model_validate({"memories": page, **said})
         answer = await client.import_memories(identity, request, deadline=60)
         counts.update(one.status for one in answer.memories)

@@ -1,8 +1,8 @@
 """The remember use case: store memories as the client wrote them, or import them from an export.
 
-`remember` stores items as they are, after secrets were removed unless the request keeps them. `import_memories` stores a page of exported memories under new
-ids, with reduced trust unless the request says that they are a backup. Both return once the memories are durable and can be
-recalled.
+`remember` stores items as they are. `import_memories` stores a page of exported memories under new ids, with reduced trust unless
+the request says that they are a backup. Both remove secrets unless the request keeps them, and return once the memories are
+durable and can be recalled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from relayer.writing.drafts import (
     record_of,
     voice_of,
     without_secrets,
-    without_secrets_in,
 )
 from relayer.writing.present import position, remembered
 
@@ -77,11 +76,13 @@ async def import_memories(
     """
     now = ctx.clock.now_ms()
     codes = [_reason_to_skip(item, now) for item in request.memories]
-    taken = [item for item, code in zip(request.memories, codes, strict=True) if code is None]
+    taken = tuple(item for item, code in zip(request.memories, codes, strict=True) if code is None)
     if not taken:
         return ImportResponse(memories=tuple(Imported(status="skipped", code=code) for code in codes))
     key = request.idempotency_key
-    drafts = [await _imported(ctx, access, item, taken[:number], key) for number, item in enumerate(taken)]
+    if not request.keep_secrets:
+        taken = await without_secrets(ctx, access.account, taken)
+    drafts = [_imported(ctx, access, item, taken[:number], key) for number, item in enumerate(taken)]
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
         if not request.as_backup:
             drafts = [_as_imported(opened, draft) for draft in drafts]
@@ -129,16 +130,15 @@ def _is_known(opened: OpenNamespace, new: Record) -> bool:
     return known is not None and known.status is Status.LIVE
 
 
-async def _imported(
+def _imported(
     ctx: Context, access: Access, item: ImportItem, before: Sequence[ImportItem], key: str | None
 ) -> Draft:
     # Ids of the exporting namespace do not exist here, so the context of a memory is found by its index in the page.
     context = [
         number for number, one in enumerate(before) if one.id is not None and one.id == item.context_of
     ]
-    text = await without_secrets_in(ctx, access.account, item.text)
     return Draft(
-        msgspec.structs.replace(record_of(item, access, key), text=text, expires_at=item.expires_at),
+        msgspec.structs.replace(record_of(item, access, key), expires_at=item.expires_at),
         created_at=None if item.created_at is None else min(item.created_at, ctx.clock.now_ms()),
         context_draft=context[0] if context else None,
     )

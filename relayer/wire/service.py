@@ -419,12 +419,15 @@ class ImportRequest(Request):
     """``POST /v1/import``: a page of memories; the same page again stores nothing twice.
 
     ``as_backup`` stores them as they say they were: as the user's own words, pinned, important. Without it none of that holds.
+    ``keep_secrets`` stores them with the secrets in them, which are removed otherwise: they are memories of this account, from
+    which the user did not want to have them removed.
     """
 
     memories: Annotated[tuple[ImportItem, ...], Field(max_length=MAX_ITEMS), at_most(MAX_ITEMS), *NOT_EMPTY]
     namespace: NamespaceName | None = None
     idempotency_key: IdempotencyKey | None = None
     as_backup: bool = False
+    keep_secrets: bool = False
 
 
 class Imported(Answer):

@@ -71,3 +71,16 @@ def test_the_command_line_says_what_was_left_out_and_keeps_it_on_request(shared_
         assert site.texts() == ["the wifi password is [password removed]"]
         assert "stored without" not in site.command("remember", WIFI, "--secret").stdout
         assert WIFI in site.texts()
+
+
+@pytest.mark.parametrize("way", ["rotate", "backup"])
+def test_a_copy_of_the_memories_has_the_secret_that_was_kept(shared_relayer, secret, tmp_path, way):
+    with PluginSite(tmp_path, shared_relayer, secret) as site:
+        site.command("remember", WIFI, "--secret", "--agent", "old")
+        if way == "rotate":
+            site.command("keys", "rotate", "--agent", "old", "--to", "new", "--yes")
+        else:
+            file = str(tmp_path / "backup.jsonl")
+            site.command("export", file, "--agent", "old")
+            site.command("import", "--as-backup", file, "--agent", "new")
+        assert WIFI in site.command("list", "--agent", "new").stdout

@@ -297,6 +297,7 @@ export interface ImportRequest {
   "namespace"?: string | null;
   "idempotency_key"?: string | null;
   "as_backup"?: boolean;
+  "keep_secrets"?: boolean;
 }
 
 export interface ImportResponse {

@@ -210,7 +210,11 @@ def import_files(
         claims += 0 if as_backup else sum(item.trust == "user" or item.pinned for item in items)
         counts = Counter({"found": len(items)})
         if not dry_run:
-            counts = run.ask(partial(send_items, items=items, reprocess=True, as_backup=as_backup))
+            # A file with this seal holds what the user chose to keep. From any other, secrets are removed.
+            sealed = holder is not None
+            counts = run.ask(
+                partial(send_items, items=items, reprocess=True, as_backup=as_backup, keep_secrets=sealed)
+            )
         total += counts
         run.say(f"{path}: {_sentence(counts)}")
     told = {} if dry_run else {"stored": 0, "duplicate": 0}

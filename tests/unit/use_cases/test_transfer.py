@@ -31,8 +31,8 @@ async def texts(house, **fields):
     return [line["memory"]["text"] for line in (await lines(house, **fields))[1:-1]]
 
 
-async def bring(house, memories, *, agent="researcher", key=None, body=b"", as_backup=False):
-    request = ImportRequest(memories=memories, idempotency_key=key, as_backup=as_backup)
+async def bring(house, memories, *, agent="researcher", key=None, body=b"", **fields):
+    request = ImportRequest(memories=memories, idempotency_key=key, **fields)
     return await house.call(import_memories, request, access=house.access(agent, body=body))
 
 
@@ -142,6 +142,13 @@ async def test_an_import_is_recallable_when_it_answers_and_holds_no_secrets(hous
     (hit,) = (await house.call(recall, query)).memories
     assert token not in hit.text
     assert (hit.kind, hit.trust) == ("imported", "imported")
+
+
+@pytest.mark.parametrize(("fields", "stays"), [({"as_backup": True}, False), ({"keep_secrets": True}, True)])
+async def test_a_secret_stays_in_an_import_only_if_it_is_to_be_kept(house, fields, stays):
+    await bring(house, [{"text": "My locker password is hunter2secret"}], **fields)
+    (text,) = await texts(house)
+    assert ("hunter2secret" in text) is stays
 
 
 async def test_nothing_is_older_than_it_can_be(house):
