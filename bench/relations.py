@@ -232,13 +232,13 @@ def lives_section(half: str, counts: dict[str, tuple[int, int]]) -> Section:
     )
 
 
-LEFT_OUT = ("a part replaced", "no part replaced")
-"""What is counted of long statements that no reader learnt from."""
+LEFT_OUT = ("a part replaced", "no part replaced", "replaced", "another thing changed")
+"""What is counted of statements that no reader learnt from: of long ones, and of ones next to changes of other things."""
 _LIKELIHOODS = (0.8, 0.9, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99)
 
 
 def left_out() -> list[tuple[str, str, str]]:
-    """Return long statements, each with what replaces a part of it and what leaves all of it true; no reader learnt from them."""
+    """Return statements, each with what replaces it or a part of it, and what leaves all of it true; no reader learnt from them."""
     found, older = [], ""
     for path in sorted((SETS.parent / "relations" / "left_out").glob("*.txt")):
         for line in path.read_text("utf-8").splitlines():
@@ -246,7 +246,7 @@ def left_out() -> list[tuple[str, str, str]]:
             if kind == "O":
                 older = rest.replace("[[", "").replace("]]", "")
             elif rest:
-                found.append((LEFT_OUT["RB".index(kind)], older, rest))
+                found.append((LEFT_OUT["RB".index(kind) + 2 * path.name.startswith("mixed")], older, rest))
     return found
 
 
