@@ -522,7 +522,12 @@ class Toolbox:
         at = _moment("occurredAt", asked.occurred_at)
         # The text comes from the model and not from a person, even if it quotes one.
         said = TurnItem(
-            role="assistant", text=clean, occurred_at=at, suspect=suspect, **_given(sender=_sender(turn))
+            role="assistant",
+            text=clean,
+            occurred_at=at,
+            suspect=suspect,
+            noted=True,
+            **_given(sender=_sender(turn)),
         )
         request = AnalyzeRequest(
             turns=(said,),
@@ -531,19 +536,25 @@ class Toolbox:
             wait_ms=_ANALYZE_WAIT_MS,
             **_given(place=turn.place),
             # If a model repeats the call because it got no answer, the key makes it the same request.
-            idempotency_key=hashlib.sha256(f"analyze\n{turn.namespace}\n{clean}".encode()).hexdigest(),
+            idempotency_key=hashlib.sha256(f"analyze noted\n{turn.namespace}\n{clean}".encode()).hexdigest(),
         )
         answer = await self._client.analyze(turn.identity, request, deadline=_ANALYZE_DEADLINE)
         kept = [one for one in answer.memories if one.status != "refused"]
         ids = list(dict.fromkeys([*(one.id for one in kept), *answer.facts]))
         pending = f" A language model goes on reading: job {answer.job_id}." if answer.job_id else ""
+        refused = [one.code or one.status for one in answer.memories if one.status == "refused"]
+        reasons = (one.reason for one in answer.verdicts if not one.kept and one.reason != "refused")
+        left_out = list(dict.fromkeys([*refused, *reasons]))
         shown = f" ids: {', '.join(ids)}" if ids else ""
+        if not ids and left_out:
+            shown = f" Left out: {escape(', '.join(left_out))}."
         return ToolAnswer(
             f"Kept {len(ids)} {'memory' if len(ids) == 1 else 'memories'}.{shown}{pending}",
             {
                 "state": answer.state,
                 "ids": ids,
-                "refused": len(answer.memories) - len(kept),
+                "refused": len(refused),
+                "left_out": left_out,
                 **({"job_id": answer.job_id} if answer.job_id else {}),
             },
         )

@@ -114,7 +114,9 @@ _OUTPUTS: Final[dict[str, Json]] = {
     ),
     "memory_history": _object(("memories", "notice"), memories=_MEMORIES, notice=_STRING),
     "memory_profile": _object(("document", "notice"), document=_STRING, shown=_COUNT, notice=_STRING),
-    "memory_analyze": _object(("ids",), state=_STRING, ids=_IDS, refused=_COUNT, job_id=_STRING),
+    "memory_analyze": _object(
+        ("ids",), state=_STRING, ids=_IDS, refused=_COUNT, left_out=_IDS, job_id=_STRING
+    ),
     "memory_job": _object(("state", "ids"), state=_STRING, ids=_IDS),
     "memory_status": _object(
         ("relayer", "agent", "namespace", "memories"),
@@ -609,7 +611,8 @@ def _in_their_words(name: str, details: Mapping[str, Any], namespace: str) -> tu
             stored, refused = len(details["ids"]), details["refused"]
             job = f" job_id={details['job_id']}" if "job_id" in details else ""
             found = f"Extracted {stored + refused} fact(s)"
-            return f"{found} \u2014 succeeded={stored} failed={refused}{job}", dict(details)
+            why = f" (left out: {escape(', '.join(details['left_out']))})" if not stored else ""
+            return f"{found} \u2014 succeeded={stored} failed={refused}{job}{why}", dict(details)
         case "memwal_restore":
             total = details["memories"]
             counts = {"restored": 0, "skipped": total, "total": total}

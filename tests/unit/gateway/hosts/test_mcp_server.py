@@ -105,6 +105,21 @@ async def test_a_list_can_be_of_one_kind_and_calls_of_both(wire, environ, offere
             assert not (await client.call_tool(name, {"query": "coffee"})).is_error
 
 
+async def test_a_text_that_is_analyzed_is_kept_if_a_person_would_be_remembered_for_it(relayer, environ):
+    plain = (
+        "My sister Ana lives in Porto.",
+        "I am vegetarian and allergic to nuts.",
+        "The user is allergic to peanuts.",
+        "The staging server is heron.",
+    )
+    async with connected(lambda: plugin_of(relayer.url, environ)) as client:
+        for text in plain:
+            result = await client.call_tool("memory_analyze", {"text": text})
+            assert result.structured_content["ids"], (text, text_of(result))
+        listed = (await client.call_tool("memory_list", {})).structured_content["memories"]
+        assert {(one["text"], one["said_by"]) for one in listed} == {(text, "assistant") for text in plain}
+
+
 @pytest.mark.row("MW-46")
 @pytest.mark.parametrize("mode", MODES)
 async def test_every_tool_does_what_it_says_and_answers_in_the_shape_that_it_promises(relayer, environ, mode):
@@ -145,6 +160,14 @@ async def test_every_tool_does_what_it_says_and_answers_in_the_shape_that_it_pro
             f"1. [score={hits['memories'][0]['relevance']:.3f}] The staging database is called heron." in text
         )
         assert "heron" not in (await call("memwal_recall", query="staging database heron"))[0]
+        text, none = await call("memory_analyze", text="Could you tell me the time?")
+        assert (text, none["ids"], none["left_out"]) == (
+            "Kept 0 memories. Left out: question.",
+            [],
+            ["question"],
+        )
+        text, _ = await call("memwal_analyze", text="Could you tell me the time?")
+        assert text == "Extracted 0 fact(s) \u2014 succeeded=0 failed=0 (left out: question)"
         text, _ = await call("memwal_analyze", text="My brother Rui lives in Faro and sells boats.")
         assert text == "Extracted 1 fact(s) \u2014 succeeded=1 failed=0"
         counts = (await call("memwal_restore", namespace="work"))[1]
