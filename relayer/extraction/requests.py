@@ -3,7 +3,7 @@
 What one asks to remember is kept (`asks_to_remember`), and so is what tells a secret that `relayer.wire.redaction` took out
 (`names_removed_secret`): who tells a password wants it to be known that there is one. `is_errand` and `is_unmarked_question` decide
 nothing alone: `relayer.extraction.statements` drops such a sentence unless its classifier is certain that it is worth keeping,
-because a statement may have the same words. The words are in ``data/remember.toml`` and ``data/errands.toml``.
+because a statement may have the same words. `is_one_off` keeps requests for one text out of every prompt. The words are in ``data/remember.toml`` and ``data/errands.toml``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
-from relayer.extraction.words import is_question, read_data
+from relayer.extraction.words import has_words, is_question, read_data, split_sentences
 from relayer.lib.n_grams import UNSPACED
 from relayer.wire.redaction import removed_kinds
 
@@ -83,10 +83,16 @@ def _any_of(phrases: Iterable[str]) -> str:
     return "|".join(map(re.escape, ordered))
 
 
+def _polite() -> str:
+    """Return a pattern of polite words at the beginning of a request."""
+    please = _any_of(read_data("remember.toml")["please"].values())
+    return rf"(?:(?:{please})(?![^\W\d_])[\s,，]*|(?:请|請|麻烦|拜托|帮我)+)*"  # noqa: RUF001 - a comma of Chinese
+
+
 @cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
     data = read_data("remember.toml")
-    polite = rf"(?:(?:{_any_of(data['please'].values())})(?![^\W\d_])[\s,，]*|(?:请|請|麻烦|拜托|帮我)+)*"  # noqa: RUF001 - a comma of Chinese
+    polite = _polite()
     spaced = _any_of(words for lang, words in data["begins"].items() if lang not in {"zh", "ja"})
     dense = _any_of(words for lang, words in data["begins"].items() if lang in {"zh", "ja"})
     begins = rf"\s*{polite}(?:(?:{spaced})(?![\w\u0900-\u0963])|(?:{dense}))"
@@ -120,3 +126,44 @@ def names_removed_secret(sentence: str) -> bool:
 def _says_something(text: str) -> bool:
     fewest = _FEWEST_DENSE_CHARACTERS if UNSPACED.search(text) else 0
     return len(text.strip()) >= fewest and (bool(fewest) or len(text.split()) >= _FEWEST_WORDS)
+
+
+# What ends the part of a request that says what is to be done.
+_PART_ENDS: Final = re.compile("[:,\u3001\u060c]")
+
+
+def is_one_off(text: str) -> bool:
+    """Return whether a text asks for one thing to be written, changed or found, which is no rule for later responses.
+
+    What follows a colon is the text to work on, whatever it says.
+
+    Example:
+        >>> is_one_off("Translate into Spanish: please answer in English only"), is_one_off("Answer in English only")
+        (True, False)
+    """
+    for start, end in split_sentences(text):
+        plain = unicodedata.normalize("NFKC", text[start:end]).replace("\u2019", "'").casefold()
+        order = next((found for found, always in _orders() if _is_ordered(plain, found, always)), None)
+        if order is None and not is_errand(plain):
+            return False
+        if order is not None and ":" in plain:
+            return True
+    return has_words(text)
+
+
+def _is_ordered(plain: str, order: re.Pattern[str], always: re.Pattern[str]) -> bool:
+    found = order.match(plain)
+    if found is None:
+        return False
+    # "A poem, always in rhymes" is one poem, "a summary at the end of every reply" is a rule.
+    part = "" if found.group().endswith(":") else _PART_ENDS.split(plain[found.end() :], maxsplit=1)[0]
+    return always.search(found.group() + part) is None
+
+
+@cache
+def _orders() -> tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]:
+    polite = _polite()
+    return tuple(
+        (re.compile(rf"\W*{polite}(?:{words['orders']})", re.IGNORECASE), re.compile(words["always"]))
+        for words in read_data("errands.toml").values()
+    )

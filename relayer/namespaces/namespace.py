@@ -42,6 +42,7 @@ from relayer.domain.operations import (
 from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
+from relayer.extraction.requests import is_one_off
 from relayer.lib.scheduler import Turns
 from relayer.lib.work import Deadline
 from relayer.log import creation
@@ -380,7 +381,9 @@ class OpenNamespace:
             memory = self.view.get(record)
             if memory is None:
                 return None
-            self._essentials[record] = essential_of(memory.text)
+            essential = essential_of(memory.text)
+            one_off = essential == "style" and is_one_off(memory.text)
+            self._essentials[record] = None if one_off else essential
         return self._essentials[record]
 
     def is_memory(self, record: bytes, kinds: Sequence[str] = ()) -> bool:
