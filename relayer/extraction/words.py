@@ -183,8 +183,15 @@ _CODE_START = re.compile(
     r"^\s{0,40}(?:def|class|import|from|return|elif|else:|try:|except|async def|await|fn|func|function|const|let|var|"
     r"public|private|static|struct|impl|package|#include|SELECT|INSERT|UPDATE|DELETE|CREATE|FROM|WHERE)\b"
 )
-_CODE_MARKS = re.compile(r"[{}()\[\];=<>|\\&+*%]|::|->|=>")
-_ASIDE = re.compile(r"(?<=\s)\([\w\s,.'-]{1,80}\)")
+# Between words, "&" and "+" are speech, and so is "%" after a number.
+_CODE_MARKS = re.compile(r"[{}()\[\];=<>|\\*]|(?<=\S)[&+]|[&+](?=\S)|%(?=\w)|(?<=[A-Za-z])%|::|->|=>")
+# People write ages, places and remarks in brackets, and bold words between asterisks. In code, a bracket follows a name or has
+# signs of code in it.
+_ASIDE = re.compile(
+    r"(?<![A-Za-z0-9_)\]])(?:\(([^()\[\]{}<>=;\"`|\\]{1,80})\)|\[((?=\s|[^\[\]]{0,80}[^\W\d_])[^()\[\]{}<>=;\"'`|\\]{1,80})\])"
+)
+_BOLD = re.compile(r"(?<![A-Za-z0-9*])(\*{1,3})(?=[^\s*])([^*]{1,200})(?<=\S)\1(?![A-Za-z0-9*])")
+_TABLE_ROW = re.compile(r"[ \t]*+\|[^\n]*\|[ \t]*+$")
 _CODE_END = re.compile(r"[{};,(\[\]]\s{0,20}$|\)[:;]?\s{0,20}$|^\s{2,40}\S.{0,200}:\s{0,20}$")
 _LOG_LINE = re.compile(
     r"^\s{0,8}(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[?\d\d:\d\d:\d\d|at [\w.$<>]{1,200} ?\(|File \"|Traceback |"
@@ -212,7 +219,13 @@ def mask_non_prose(text: str) -> str:
     text = _TAG.sub(_blank, text)
     text = _ENTITY.sub(_blank, text)
     text = _URL.sub(lambda m: "0" * len(m.group()), text)
-    return "\n".join(" " * len(line) if _is_code(line) else line for line in text.split("\n"))
+    lines = (_without_bars(line) for line in text.split("\n"))
+    return "\n".join(" " * len(line) if _is_code(line) else line for line in lines)
+
+
+def _without_bars(line: str) -> str:
+    """Blank the bars of a table's row."""
+    return line.replace("|", " ") if _TABLE_ROW.match(line) else line
 
 
 def has_words(text: str) -> bool:
@@ -250,13 +263,12 @@ def _is_code(line: str) -> bool:
         return False
     if _MARKUP_LINE.match(line) or _PROMPT.match(line) or _LOG_LINE.match(line):
         return True
-    # People write ages, places and remarks in parentheses, too.
-    line = _ASIDE.sub(" ", line)
+    ends_like_code = _CODE_END.search(line) is not None
+    line = _ASIDE.sub(r"\1\2", _BOLD.sub(r"\2", line))
     marks = len(_CODE_MARKS.findall(line))
     letters = sum(map(str.isalpha, line))
     if marks >= 2 and marks * 6 > letters:
         return True
-    ends_like_code = _CODE_END.search(line) is not None
     return marks >= 1 and bool(_CODE_START.match(line)) and (ends_like_code or marks * 10 > letters)
 
 

@@ -79,10 +79,32 @@ def test_a_mask_keeps_every_offset(text):
         "I run `make check` before every push.",
         "if you ask me, tea (green) beats coffee",
         "The price is 5 < 10 euros.",
+        "Ich nehme [Ramipril] & [ASS 100] (morgens) + [Simvastatin] (abends)",
+        "Miete: 1.250 € (kalt) + 240 € (NK) = 1.490 €",
+        "- **Nüsse**: ja\n- [ ] Milch\n- *花生*(少)",
     ],
 )
 def test_speech_about_code_is_not_masked(text):
     assert mask_non_prose(text) == text
+
+
+def test_the_bars_of_a_table_are_masked_and_its_words_are_not():
+    assert mask_non_prose("| a | b |\n|---|---|\n| 5 mg | 1 | 0 |").split() == ["a", "b", "5", "mg", "1", "0"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x = a[0] + b[1]",
+        "const tea = [1, 2, 3]",
+        "    [a, b] = f(x)",
+        "a*b*c + d*e",
+        "**kwargs, *args",
+        "if (a && b) return;",
+    ],
+)
+def test_code_with_brackets_and_asterisks_is_masked(line):
+    assert not mask_non_prose(line).strip()
 
 
 def test_text_after_a_closed_fence_is_prose_again():
