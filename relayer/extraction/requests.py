@@ -58,13 +58,28 @@ def is_errand(sentence: str) -> bool:
         False
     """
     plain = unicodedata.normalize("NFKC", sentence).casefold()
-    return any(errand.search(plain) and not always.search(plain) for errand, always in _errands())
+    return any(errand.search(plain) and not always.search(plain) for errand, always, _ in _errands())
+
+
+def is_errand_with_text(line: str) -> bool:
+    """Return whether a line that ends with a colon asks to translate, correct, sum up or answer the text below it.
+
+    Example:
+        >>> is_errand_with_text("Translate this:"), is_errand_with_text("Always answer in two parts:")
+        (True, False)
+    """
+    plain = unicodedata.normalize("NFKC", line).casefold()
+    return any(texts.search(plain) and not always.search(plain) for _, always, texts in _errands())
 
 
 @cache
-def _errands() -> tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]:
+def _errands() -> tuple[tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]], ...]:
     return tuple(
-        (re.compile(f"(?:{words['wants']})(?:{words['acts']})"), re.compile(words["always"]))
+        (
+            re.compile(f"(?:{words['wants']})(?:{words['acts']})"),
+            re.compile(words["always"]),
+            re.compile(words["texts"]),
+        )
         for words in read_data("errands.toml").values()
     )
 

@@ -13,8 +13,8 @@ always kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
@@ -24,6 +24,7 @@ from relayer.extraction.readings import BY_N_GRAMS, Readings, read_part
 from relayer.extraction.requests import (
     asks_to_remember,
     is_errand,
+    is_errand_with_text,
     is_unmarked_question,
     names_removed_secret,
 )
@@ -107,7 +108,8 @@ class Candidate:
     """A memory that an extractor proposes.
 
     Attributes:
-        text: a statement, verbatim but for `relayer.extraction.words.clean`.
+        text: a statement, verbatim but for `relayer.extraction.words.clean`; a further part of a list begins with the line that
+            introduces it.
         kind: the kind of the statement.
         importance: 0..1; orders memories of one namespace, means nothing across extractors.
         lang: ISO 639 code of the text, ``und`` when the guess would be worthless.
@@ -115,7 +117,7 @@ class Candidate:
         role: as given with the turn.
         occurred_at_ms: as given with the turn.
         turn_ids: ids of the turns it came from; empty when the host gave none.
-        evidence: start and end of the statement, in characters of its turn's cleaned text.
+        evidence: start and end of the statement, without a line that was added, in characters of its turn's cleaned text.
         trust: how far the text may be believed, by who said it.
         wish: whether it has a wish of the user's not to be reminded of something.
     """
@@ -205,9 +207,10 @@ _WORTHLESS = {Role.USER: -2.0, Role.ASSISTANT: -3.5}
 _ANSWERING = 2.0
 # A sentence of a long text needs more: much of such a text is no news.
 _SURE = 0.7
-# Longer turns give at most this many memories.
+# Longer turns give at most this many memories: a user's as many as a request may have, because a list of what is to be known may
+# be long, and nothing of it may be lost.
 _LONG = 2_000
-_MOST_PIECES = 20
+_MOST_PIECES = {Role.USER: 100, Role.ASSISTANT: 20}
 # The maximum length in characters of a statement of several sentences.
 _LONGEST_STATEMENT = 400
 # The limits of what is judged of a turn, in characters of a sentence and in sentences: all that the protocol lets through.
@@ -224,7 +227,23 @@ _REMEMBERED_TURNS = 4
 _STEM = 5
 _COLONS = (":", "\uff1a")
 _PAUSE = re.compile(r"\s*+[,，、،:;!–—-]\s*+(?=\w)")  # noqa: RUF001 - pauses of other scripts
-_LIST = re.compile(r"(?:\n[ \t]*+(?:[-*•]|\d{1,3}[.)])[ \t]++[^\n]*+)++")
+# The lines of a list, a table or a quotation, also after an empty line.
+_LIST = re.compile(
+    r"(?:(?:[ \t]*+\n[ \t]*+){1,2}+(?:[-*•]|\d{1,3}[.)])[ \t]++[^\n]*+)++"
+    r"|(?:[ \t]*+\n[ \t]*+){1,2}+\|[^\n]*+(?:\n[ \t]*+\|[^\n]*+)*+"
+    r"|(?:[ \t]*+\n[ \t]*+){1,2}+>[^\n]*+(?:\n[ \t]*+>[^\n]*+)*+"
+)
+# The rows of a table, from its first one on, and the names of its columns if a line of dashes follows them.
+_TABLE = re.compile(r"\|[^\n]*+(?:\n[ \t]*+\|[^\n]*+)*+")
+_COLUMNS = re.compile(r"\s*+\|[^\n]*+(?=\n[ \t]*+\|[ \t|:]*+-[ \t|:-]*+(?:\n|$))")
+_COLON_LINE = re.compile(r"^[^\n]*[:\uff1a][ \t]*+$", re.MULTILINE)
+# A text between quotation marks, or with a mark on each line.
+_GIVEN = re.compile(
+    r"\s*+(?:[\"“”„«「『][^\n]*(?:\n[^\n]*)*?[\"“”»」』][.。]?+[ \t]*+(?=\n|\Z)|>[^\n]*+(?:\n[ \t]*+>[^\n]*+)*+)"
+)
+_QUOTED = re.compile(r"(?:^[ \t]*+>[^\n]*+\n?+)++", re.MULTILINE)
+# What a line that is no item of a list ends with: a sentence's end, or a colon.
+_ENDED = (".", "!", "?", "…", "。", "！", "？", "؟", "۔", "।", *_COLONS)  # noqa: RUF001 - marks of other scripts
 # The logit from which it is certain that a sentence is worth keeping.
 _CERTAIN = 6.0
 # The classes of sentences that are not kept with a statement that they are next to.
@@ -233,12 +252,16 @@ _APART = frozenset({"question", "courtesy", "one_off"})
 
 @dataclass(frozen=True, slots=True)
 class _Hit:
-    """A sentence with its logit: it is a statement by itself, or (``joins``) may be kept with one that it is next to."""
+    """A sentence with its logit: it is a statement by itself, or (``joins``) may be kept with one that it is next to.
+
+    ``head`` is the place of the line that introduces it, if it is a line or a part of a list below one.
+    """
 
     span: tuple[int, int]
     worth: float
     passes: bool
     joins: bool = False
+    head: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +273,7 @@ class _Split:
         prose: the same without code and markup, of the same length.
         lang: its language.
         spans: where the sentences are.
+        heads: the lines that introduce them, of those that are lines or parts of a list below one.
         asked: those of them that the user asks to remember.
         courteous: those of them that are courtesies.
     """
@@ -258,8 +282,13 @@ class _Split:
     prose: str
     lang: str
     spans: tuple[tuple[int, int], ...]
+    heads: Mapping[tuple[int, int], tuple[int, int]]
     asked: tuple[tuple[int, int], ...]
     courteous: frozenset[tuple[int, int]]
+
+    def sentence(self, span: tuple[int, int]) -> str:
+        """Return the prose of a sentence, with the line that introduces it."""
+        return _with_head(self.prose, span, self.heads.get(span))
 
     @property
     def earnest(self) -> str:
@@ -287,7 +316,7 @@ class StatementExtractor:
     @property
     def version(self) -> str:
         """Return the version of the rules and weights."""
-        return "9"
+        return "10"
 
     def extract(self, turns: Sequence[ConversationTurn]) -> list[Candidate]:
         """Return candidates, in order: one for each statement worth keeping."""
@@ -323,13 +352,67 @@ def _split(turn: ConversationTurn) -> Generator[None, object, _Split | str]:
         return "code" if has_words(text) else "empty"
     lang = guess_language(prose)
     yield None
-    spans = tuple(islice(_sentences(text, prose), _MOST_SENTENCES))
+    if turn.role is Role.USER:
+        prose = _without_other_people(prose)
+        if not has_words(prose):
+            return "unreal"
     yield None
-    asked = tuple(span for span in spans if turn.role is Role.USER and asks_to_remember(prose[slice(*span)]))
+    heads: dict[tuple[int, int], tuple[int, int]] = {}
+    spans: list[tuple[int, int]] = []
+    for span, head in islice(_sentences(text, prose), _MOST_SENTENCES):
+        spans.append(span)
+        if head is not None:
+            heads[span] = head
+    yield None
+    asked = tuple(
+        span for span in spans if turn.role is Role.USER and _asks_to_remember(prose, span, heads.get(span))
+    )
     yield None
     courteous = frozenset(span for span in spans if is_courtesy(prose[slice(*span)]))
     yield None
-    return _Split(text, prose, lang, spans, asked, courteous)
+    return _Split(text, prose, lang, tuple(spans), heads, asked, courteous)
+
+
+def _without_other_people(prose: str) -> str:
+    """Blank what other people wrote: quoted lines, if no line says whose they are, and a text that is to be translated or answered."""
+    kept: list[str] = []
+    done = 0
+    for quoted in _QUOTED.finditer(prose):
+        kept.append(prose[done : quoted.start()])
+        owned = prose[max(0, quoted.start() - _BEGINNING) : quoted.start()].rstrip().endswith(_COLONS)
+        kept.append(quoted[0] if owned else _blank(quoted[0]))
+        done = quoted.end()
+    prose = "".join([*kept, prose[done:]])
+    for line in islice(_COLON_LINE.finditer(prose), _MOST_READ_OF_TURN):
+        if is_errand_with_text(line[0][-_BEGINNING:]):
+            below = _GIVEN.match(prose, line.end())
+            end = below.end() if below else len(prose)
+            text = prose[line.end() : end]
+            others = (span for span in split_sentences(text) if not asks_to_remember(text[slice(*span)]))
+            return prose[: line.end()] + _without(text, others) + prose[end:]
+    return prose
+
+
+def _blank(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)
+
+
+def _asks_to_remember(prose: str, span: tuple[int, int], head: tuple[int, int] | None) -> bool:
+    """Return whether a sentence, or the line that introduces it, asks to remember it."""
+    sentence = prose[slice(*span)]
+    if asks_to_remember(sentence):
+        return True
+    return (
+        head is not None
+        and not is_question(sentence)
+        and asks_to_remember(prose[slice(*head)].rstrip().rstrip("".join(_COLONS)))
+    )
+
+
+def _with_head(text: str, span: tuple[int, int], head: tuple[int, int] | None) -> str:
+    """Return a sentence after the line that introduces it, if this is not a part of it."""
+    said = text[slice(*span)]
+    return said if head is None or span[0] <= head[0] else f"{text[slice(*head)]}\n{said}"
 
 
 def _unread(split: Sequence[_Split | str]) -> Iterator[str]:
@@ -339,7 +422,7 @@ def _unread(split: Sequence[_Split | str]) -> Iterator[str]:
             yield read_part(parts.earnest)
             yield read_part(parts.prose)
             if parts.lang in READ_LANGUAGES:
-                yield from (read_part(parts.prose[slice(*span)]) for span in parts.spans[:_MOST_READ_OF_TURN])
+                yield from (read_part(parts.sentence(span)) for span in parts.spans[:_MOST_READ_OF_TURN])
 
 
 def _judged(
@@ -358,20 +441,30 @@ def _judged(
             hits.append(_Hit(span, 0.0, passes=False))
         else:
             long = len(text) > _LONG
-            hits.append(_judge(turn, prose, span, lang, before, whole=None if long else whole.worth))
+            hit = _judge(turn, parts, span, before, whole=None if long else whole.worth)
+            hits.append(replace(hit, head=parts.heads.get(span)))
         if number % _SENTENCES_A_STEP == _SENTENCES_A_STEP - 1:
             yield None
+    if turn.role is Role.USER:
+        hits = _whole_lists(hits)
     statements = yield from _distinct(text, _statements(text, lang, hits))
     if not statements:
         yield Left(index, "unreal" if unreal else _reason(turn, prose, spans, whole, before))
         return
     if len(text) > _LONG:
-        best = sorted(statements, key=lambda hit: hit.worth, reverse=True)[:_MOST_PIECES]
+        best = sorted(statements, key=lambda hit: hit.worth, reverse=True)[: _MOST_PIECES[turn.role]]
         statements = sorted(best, key=lambda hit: hit.span)
     for number, hit in enumerate(statements):
         yield _candidate(turn, text, lang, hit, before.readings)
         if number % _SENTENCES_A_STEP == _SENTENCES_A_STEP - 1:
             yield None
+
+
+def _whole_lists(hits: Sequence[_Hit]) -> list[_Hit]:
+    """Let all parts of a list pass if one of them does."""
+    lists = {hit.head for hit in hits if hit.head is not None and hit.head[0] == hit.span[0]}
+    kept = lists & {hit.head for hit in hits if hit.passes}
+    return [replace(hit, passes=hit.passes or hit.head in kept) for hit in hits]
 
 
 def _without(text: str, spans: Iterable[tuple[int, int]]) -> str:
@@ -384,13 +477,13 @@ def _distinct(text: str, hits: Iterable[_Hit]) -> Generator[None, None, list[_Hi
     """Return the first of equal statements, in steps."""
     firsts: dict[str, _Hit] = {}
     for hit in hits:
-        firsts.setdefault(normal_text(text[slice(*hit.span)]), hit)
+        firsts.setdefault(normal_text(_with_head(text, hit.span, hit.head)), hit)
         yield None
     return list(firsts.values())
 
 
 def _candidate(turn: ConversationTurn, text: str, lang: str, hit: _Hit, readings: Readings) -> Candidate:
-    said = text[slice(*hit.span)]
+    said = _with_head(text, hit.span, hit.head)
     wish = turn.role is Role.USER and any(is_wish(said[slice(*span)]) for span in split_sentences(said))
     kind = Kind(readings.kind(said)) if lang in READ_LANGUAGES else Kind.STATEMENT
     kind = Kind.PREFERENCE if wish else kind
@@ -412,27 +505,48 @@ def _candidate(turn: ConversationTurn, text: str, lang: str, hit: _Hit, readings
 def _statements(text: str, lang: str, hits: Sequence[_Hit]) -> Iterator[_Hit]:
     """Yield the sentences that pass, each with those next to it that belong to it.
 
-    These are sentences after it that refer to it ("She is a nurse.") or have one word, and those that do not pass, but may join.
+    These are sentences after it that refer to it ("She is a nurse.") or have one word, lines below the line that introduces them,
+    and those that do not pass, but may join.
     """
+    heads = {hit.head for hit in hits}
     last: _Hit | None = None
     # The end of the sentence before, and the beginning of those before it that may join the next statement; -1 if there are none.
     end = waiting = -1
     for hit in hits:
         start, stop = hit.span
         follows = last is not None and last.span[1] == end
-        belongs = hit.joins or (hit.passes and _depends(text[start:stop], lang))
-        if last is not None and follows and belongs and stop - last.span[0] <= _LONGEST_STATEMENT:
+        introduced = hit.head is not None and hit.head[0] < start
+        if introduced:
+            belongs = (hit.passes or hit.joins) and last is not None and _is_below(hit, last)
+            waiting = hit.head[0] if hit.head is not None and hit.head[1] == end else -1
+        elif hit.span in heads:
+            belongs = False
+        else:
+            refers = text[end - 1 : end] in _COLONS or _depends(text[start:stop], lang)
+            belongs = hit.joins or (hit.passes and refers)
+        if last is not None and follows and belongs and _length(last, stop) <= _LONGEST_STATEMENT:
             worth = max(last.worth, hit.worth) if hit.passes else last.worth
-            last = _Hit((last.span[0], stop), worth, passes=True)
+            last = replace(last, span=(last.span[0], stop), worth=worth)
         elif hit.passes:
             if last is not None:
                 yield last
             begun = waiting if 0 <= stop - waiting <= _LONGEST_STATEMENT and waiting >= 0 else start
-            last = _Hit((begun, stop), hit.worth, passes=True)
+            last = _Hit((begun, stop), hit.worth, passes=True, head=hit.head)
         waiting = (waiting if waiting >= 0 else start) if hit.joins and not follows else -1
         end = stop
     if last is not None:
         yield last
+
+
+def _is_below(hit: _Hit, last: _Hit) -> bool:
+    """Return whether the statement before has the line that introduces a sentence."""
+    return hit.head is not None and (last.head == hit.head or last.span[0] <= hit.head[0] < last.span[1])
+
+
+def _length(last: _Hit, stop: int) -> int:
+    """Return the length of a statement if it goes on to ``stop``, with the line that introduces it."""
+    head = 0 if last.head is None or last.head[0] >= last.span[0] else last.head[1] - last.head[0] + 1
+    return head + stop - last.span[0]
 
 
 def _depends(sentence: str, lang: str) -> bool:
@@ -457,55 +571,115 @@ def _after_courtesies(prose: str, start: int, end: int) -> int:
     return pause.end() if pause and position > start else start
 
 
-def _sentences(text: str, prose: str) -> Iterator[tuple[int, int]]:
-    """Yield the sentences; a line that ends with a colon is one with the list under it, and a very long one is split.
+def _sentences(text: str, prose: str) -> Iterator[tuple[tuple[int, int], tuple[int, int] | None]]:
+    """Yield the sentences, each with the line that introduces it, if there is one.
 
-    The courtesies that a sentence begins with are one of their own.
+    A line that ends with a colon is one with the list, the table or the quotation under it; a long one has several parts. Other
+    lines under it that are no whole sentences are introduced by it. A very long sentence is split. The courtesies that a sentence
+    begins with are one of their own.
     """
     done = 0
+    head: tuple[int, int] | None = None
     for first, last in split_sentences(prose):
         if first < done:
             continue
         begun = _after_courtesies(prose, first, last)
         if begun > first:
-            yield first, begun
-        listed = _LIST.match(text, last) if prose[last - 1] in _COLONS else None
-        start, done = begun, last if listed is None else min(listed.end(), begun + _LONGEST_STATEMENT)
-        while done - start > _LONGEST_SENTENCE:
-            cut = prose.rfind(" ", start + _LONGEST_SENTENCE // 2, start + _LONGEST_SENTENCE)
-            cut = start + _LONGEST_SENTENCE if cut < 0 else cut
-            yield start, cut
-            start = cut
-        yield start, done
+            yield (first, begun), None
+        if head is not None and not (text[done:first] == "\n" and _is_item(prose, begun, last)):
+            head = None
+        done = last
+        if table := _table(text, prose, begun):
+            done = table.end()
+            yield from _parts(text, table.start(), table.start(), done)
+            continue
+        introduces = prose[last - 1] in _COLONS
+        listed = _LIST.match(text, last) if introduces else None
+        if listed is not None and has_words(prose[last : listed.end()]):
+            done = listed.end()
+            yield from _parts(text, begun, last, done)
+            continue
+        for span in _split_long(prose, begun, last):
+            yield span, head
+        if (
+            introduces
+            and begun == first
+            and not is_courtesy(prose[begun:last])
+            and not is_errand(prose[begun:last])
+        ):
+            head = begun, last
+
+
+def _is_item(prose: str, start: int, end: int) -> bool:
+    """Return whether a sentence is a line that is no whole sentence."""
+    return prose[end : end + 1] in {"\n", ""} and not prose[start:end].endswith(_ENDED)
+
+
+def _table(text: str, prose: str, start: int) -> re.Match[str] | None:
+    """Return the table whose first cell begins at ``start``."""
+    line = text.rfind("\n", 0, start) + 1
+    bar = text.find("|", line, start)
+    masked = bar >= 0 and prose[bar] == " " and not text[line:bar].strip()
+    return _TABLE.match(text, bar) if masked else None
+
+
+def _parts(
+    text: str, start: int, introduced: int, end: int
+) -> Iterator[tuple[tuple[int, int], tuple[int, int] | None]]:
+    """Yield the parts of a list, a table or a quotation, which end with a line, each with what introduces all of them.
+
+    Args:
+        text: the text of the turn.
+        start: where the line begins that introduces the list, or the table if none does.
+        introduced: where that line ends; ``start`` if there is none.
+        end: where the list ends.
+    """
+    columns = _COLUMNS.match(text, introduced)
+    introduced = columns.end() if columns else introduced
+    head = (start, introduced) if introduced > start else None
+    longest = max(_LONGEST_STATEMENT, introduced - start + _LONGEST_STATEMENT // 2)
+    begun, last, room = start, introduced, longest
+    while last < end:
+        line = text.find("\n", last + 1, end)
+        line = end if line < 0 else line
+        if line - begun > room and last > max(begun, introduced):
+            yield from ((span, head) for span in _split_long(text, begun, last))
+            begun = last + 1
+            room = longest - (introduced - start + 1)
+        last = line
+    yield from ((span, head) for span in _split_long(text, begun, end))
+
+
+def _split_long(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield a sentence, or the parts of a very long one."""
+    while end - start > _LONGEST_SENTENCE:
+        cut = text.rfind(" ", start + _LONGEST_SENTENCE // 2, start + _LONGEST_SENTENCE)
+        cut = start + _LONGEST_SENTENCE if cut < 0 else cut
+        yield start, cut
+        start = cut
+    yield start, end
 
 
 def _judge(
-    turn: ConversationTurn,
-    prose: str,
-    span: tuple[int, int],
-    lang: str,
-    before: _Before,
-    *,
-    whole: float | None,
+    turn: ConversationTurn, parts: _Split, span: tuple[int, int], before: _Before, *, whole: float | None
 ) -> _Hit:
     """Judge a sentence by the classifier, alone and together with its message; an assistant's English by rules as well.
 
     Args:
         turn: the message.
-        prose: the text of the message without code and markup.
-        span: where in it the sentence is.
-        lang: the language of the message.
+        parts: its sentences.
+        span: where in the message the sentence is.
         before: what was said before it.
         whole: the logit that the message is worth storing; None if it is too long for one.
     """
-    sentence = prose[slice(*span)]
+    sentence, lang = parts.sentence(span), parts.lang
     repeats = turn.role is Role.ASSISTANT and (is_question(sentence) or _echoes(sentence, before.said))
     if repeats:
         return _Hit(span, 0.0, passes=False)
-    if turn.role is Role.USER and _must_be_kept(sentence):
+    if turn.role is Role.USER and (span in parts.asked or _must_be_kept(sentence)):
         return _Hit(span, _CERTAIN, passes=True)
     asks = is_question(sentence)
-    asked = turn.role is Role.USER and not asks and (is_unmarked_question(sentence) or is_errand(sentence))
+    asked = turn.role is Role.USER and not asks and _is_request(sentence)
     if lang not in READ_LANGUAGES:
         return _Hit(span, 0.0, passes=says_something(sentence) and not asked)
     reading = before.readings.message(sentence, turn.role)
@@ -535,6 +709,12 @@ def _judge(
     # What is neither asked for nor a courtesy stays with the statement next to it: a part of a fact often does not pass alone.
     joins = turn.role is Role.USER and not (asks or asked) and reading.otherwise not in _APART
     return _Hit(span, worth, passes=passes, joins=joins and not passes)
+
+
+def _is_request(sentence: str) -> bool:
+    """Return whether a sentence without a question mark asks a question, or for something to be done once."""
+    errand = sentence.endswith(_COLONS) and is_errand_with_text(sentence[-_BEGINNING:])
+    return errand or is_unmarked_question(sentence) or is_errand(sentence)
 
 
 def _must_be_kept(sentence: str) -> bool:

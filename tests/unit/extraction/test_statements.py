@@ -211,6 +211,112 @@ def test_a_list_is_one_statement():
     assert candidate.text == text
 
 
+TABLE = """Der Medikamentenplan von meiner Mutter, bitte merken:
+
+| Medikament | morgens | abends | Hinweis |
+|---|---|---|---|
+| Ramipril 5 mg | 1 | 0 | Blutdruck |
+| Apixaban 2,5 mg | 1 | 1 | nicht mit Ibuprofen! |"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TABLE,
+        "母の薬（覚えておいて）：\n| 薬 | 朝 | 夜 |\n|---|---|---|\n| ワーファリン 2mg | 0 | 1 |",  # noqa: RUF001 - full-width marks
+        "| Name | Geburtstag |\n|---|---|\n| Ida | 4. Mai 1987 |\n| Ben | 12. Februar 2020 |",
+        "Meine Allergien, bitte dauerhaft merken:\n\n- **Erdnüsse**: Notfall!\n- **Amoxicillin**: Ausschlag",
+    ],
+)
+def test_a_table_and_a_list_of_bold_words_are_kept_with_the_line_above_them(text):
+    assert [one.text for one in said(text)] == [text]
+
+
+def test_each_part_of_a_long_table_has_the_names_of_its_columns():
+    rows = [f"| Tablette Nummer {number} vom Hausarzt | 1 | 0 | nach dem Essen |" for number in range(20)]
+    parts = [one.text for one in said("\n".join([*TABLE.splitlines()[:4], *rows]))]
+    assert len(parts) > 2
+    assert all(part.startswith("\n".join(TABLE.splitlines()[:3])) for part in parts)
+    assert [row for part in parts for row in part.splitlines() if "Tablette" in row] == rows
+
+
+@pytest.mark.parametrize("role", [Role.USER, Role.ASSISTANT])
+def test_a_long_list_is_cut_between_its_lines_and_each_part_has_the_line_above_it(role):
+    head = "My contacts for emergencies, as of 3 May 2024:"
+    lines = [
+        f"- {name}: 0761 445 12{number}, at home until four, then at the library" for number, name in
+        enumerate(["Ida", "Ben", "Kim", "Ulla", "Jon", "Mia", "Tom", "Lea", "Kay", "Bo", "Eva"], 10)
+    ]  # fmt: skip
+    parts = [one.text.splitlines() for one in said("\n".join([head, *lines]), role)]
+    assert all(part[0] == head for part in parts)
+    assert [line for part in parts for line in part[1:]] == lines or role is Role.ASSISTANT
+    assert all(line in lines for part in parts for line in part[1:])
+
+
+def test_lines_below_a_line_with_a_colon_are_kept_with_it():
+    madrid = "Reise Madrid:\nAbflug 06:55 Uhr ab Basel\nHotel Luz, Calle del Pez 27"
+    porto = "Reise Porto:\nAbflug 08:20 Uhr ab Zürich\nHotel Mar, Rua das Flores 12"
+    assert [one.text for one in said(madrid)] == [madrid]
+    assert [one.text for one in said(f"{madrid}\n{porto}")] == [madrid, porto]
+
+
+def test_whole_sentences_below_a_line_with_a_colon_are_statements_by_themselves():
+    text = "About us:\nMy sister Ines lives in Ulm.\nMy brother Jon lives in Kiel."
+    assert said(text)[-1].text == "My brother Jon lives in Kiel."
+
+
+QUOTED = "> Hey, ich bin nach Oslo gezogen, Storgata 12. Ich bin jetzt Veganer und habe eine Sojaallergie."
+
+
+def test_quoted_lines_stay_with_the_line_that_says_whose_they_are():
+    text = f"Mein Bruder hat mir gerade geschrieben:\n\n{QUOTED}"
+    assert [one.text for one in said(text)] == [text]
+
+
+def test_quoted_lines_of_nobody_are_left_out():
+    assert list(EXTRACTOR.steps([ConversationTurn(Role.USER, QUOTED)]))[-1] == Left(0, "unreal")
+    assert [one.text for one in said(f"{QUOTED}\n\nIch wohne in Kassel.")] == ["Ich wohne in Kassel."]
+
+
+LETTER = (
+    "Dear Ms Benali,\nI am a vegetarian and allergic to penicillin. I live in Kassel.\nBest wishes, Petra"
+)
+
+
+@pytest.mark.parametrize(
+    "errand",
+    [
+        "Translate this into French:", "Übersetz mir das bitte ins Französische:", "Tradúceme esto al francés:",
+        "Réponds à cette cliente :", "Puoi tradurre questo:", "Traduz isto para francês:", "Vat dit samen:",
+        "Przetłumacz to na francuski:", "Переведи это на французский:", "Bunu Fransızcaya çevir:",  # noqa: RUF001
+        "ترجم لي هذه الرسالة:", "इसका अनुवाद करो:", "これをフランス語に翻訳して：", "이거 번역해 줘:", "把这个翻译成法语：",  # noqa: RUF001
+    ],
+)  # fmt: skip
+def test_a_text_to_be_translated_or_answered_says_nothing_of_the_user(errand):
+    assert not said(f"{errand}\n\n{LETTER}")
+
+
+def test_what_is_said_after_a_quoted_text_to_be_translated_is_kept():
+    found = said(f'Translate this into French:\n"{LETTER}"\nMy sister Ines lives in Ulm.')
+    assert [one.text for one in found] == ["My sister Ines lives in Ulm."]
+
+
+@pytest.mark.parametrize(
+    "line", ["To answer your question:", "My reply to the landlord:", "Zusammenfassung:"]
+)
+def test_a_line_with_a_colon_that_asks_for_nothing_hides_nothing(line):
+    assert "My sister Ines lives in Ulm." in said(f"{line}\n\nMy sister Ines lives in Ulm.")[-1].text
+
+
+def test_each_of_many_lines_that_a_user_wrote_is_kept():
+    lines = [
+        f"The key of cabin {number} hangs behind door {number + 40} in the hall." for number in range(60)
+    ]
+    text = "This is for my mother, who looks after the house. Remember all of it:\n\n" + "\n".join(lines)
+    stored = " ".join(one.text for one in said(text))
+    assert [line for line in lines if line not in stored] == []
+
+
 def test_the_place_holds_behind_code_and_markup():
     text = "```\nx = 1\n```\n<b>Note:</b> we deploy on Thursdays, never on Fridays."
     [candidate] = said(text)
@@ -373,7 +479,7 @@ def test_the_same_turns_give_the_same_candidates():
 
 
 def test_name_and_version_are_stated():
-    assert (EXTRACTOR.name, EXTRACTOR.version) == ("statements", "9")
+    assert (EXTRACTOR.name, EXTRACTOR.version) == ("statements", "10")
 
 
 SIZE = 64 * 1024
@@ -457,6 +563,6 @@ def test_a_long_paste_is_cut_and_does_not_flood(unit):
     said = "The boiler was serviced by Ketil on 3 May 2024."
     text = f"{said}\n" + unit * (60_000 // len(unit.encode()))
     found = EXTRACTOR.extract([ConversationTurn(Role.USER, text)])
-    assert 1 <= len(found) <= 20
+    assert 1 <= len(found) <= 100
     assert all(text[slice(*candidate.evidence)] == candidate.text for candidate in found)
     assert all(len(candidate.text) <= 4_000 for candidate in found)
