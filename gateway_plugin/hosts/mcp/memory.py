@@ -611,7 +611,8 @@ def _in_their_words(name: str, details: Mapping[str, Any], namespace: str) -> tu
             stored, refused = len(details["ids"]), details["refused"]
             job = f" job_id={details['job_id']}" if "job_id" in details else ""
             found = f"Extracted {stored + refused} fact(s)"
-            why = f" (left out: {escape(', '.join(details['left_out']))})" if not stored else ""
+            reasons = "" if stored else escape(", ".join(details["left_out"]))
+            why = f" (left out: {reasons})" if reasons else ""
             return f"{found} \u2014 succeeded={stored} failed={refused}{job}{why}", dict(details)
         case "memwal_restore":
             total = details["memories"]
