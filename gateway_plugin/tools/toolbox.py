@@ -60,7 +60,7 @@ from gateway_plugin.turn.gates import Hearing, Turn
 from gateway_plugin.turn.query import moment_of
 from relayer.wire import names
 from relayer.wire.codec import InvalidName
-from relayer.wire.fields import NOBODY_KNOWN, SourceInfo, escape, one_line
+from relayer.wire.fields import NOBODY_KNOWN, Audience, SourceInfo, escape, one_line
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import (
     AnalyzeRequest,
@@ -436,18 +436,14 @@ class Toolbox:
         )
 
     async def _update(self, asked: UpdateArguments, turn: Turn) -> ToolAnswer:
-        old = await self._find(asked.ref, turn)
-        if old is None:
-            raise ToolError("ref: no memory has this id; memory_search shows the ids")
+        old = await self._changeable(asked.ref, turn)
         text = asked.text if turn.host.by_person else _unescaped(asked.text, old.text)
         item = self._item(text, turn, None)
+        # The new version stays where the old one was said, and belongs to the same person: the request names neither.
         request = SupersedeRequest(
             text=item.text,
-            audience=item.audience,
             trust=item.trust,
             suspect=item.suspect,
-            place=item.source.place,
-            sender=item.source.sender,
             # If a model repeats the call because it got no answer, the key prevents a second version.
             idempotency_key=hashlib.sha256(f"{old.id}\n{item.text}".encode()).hexdigest(),
         )
@@ -458,9 +454,7 @@ class Toolbox:
         return self._with_left_out(updated, text, turn)
 
     async def _forget(self, asked: ForgetArguments, turn: Turn) -> ToolAnswer:
-        memory = await self._find(asked.ref, turn)
-        if memory is None:
-            raise ToolError("ref: no memory has this id; memory_search shows the ids")
+        memory = await self._changeable(asked.ref, turn)
         await self._client.forget(turn.identity, memory.id)
         return ToolAnswer(f"Forgotten: {memory.id}. The user can restore it.", {"id": memory.id})
 
@@ -635,6 +629,21 @@ class Toolbox:
             raise
         return memory if memory.state != "forgotten" and may_be_shown(memory, turn.hearing) else None
 
+    async def _changeable(self, ref: str, turn: Turn) -> Memory:
+        """Return the memory with an id, to correct or forget it.
+
+        Raises:
+            ToolError: there is none, or it belongs to someone else than the person who speaks.
+        """
+        memory = await self._find(ref, turn)
+        if memory is None:
+            raise ToolError("ref: no memory has this id; memory_search shows the ids")
+        if not _is_theirs(memory, turn):
+            raise ToolError(
+                "ref: here only the person who said a memory may change it; the owner may change each in a direct chat"
+            )
+        return memory
+
     async def _around(self, memory: Memory, turn: Turn) -> list[Memory]:
         """Return up to four memories that were said close to a memory, oldest first.
 
@@ -687,6 +696,16 @@ def _is_group(path: str) -> bool:
 def _sender(turn: Turn) -> str:
     """Return the id of the person to whom the model speaks in a group; "" outside of groups."""
     return (turn.person or NOBODY_KNOWN) if audience_name(turn.said_to) == "group" else ""
+
+
+def _is_theirs(memory: Memory, turn: Turn) -> bool:
+    """Return whether the person who speaks may change a memory that may be shown to them: the owner alone may change each."""
+    hearing = turn.hearing
+    # Of direct chats, only the memories of the same one may be shown.
+    if hearing.private or memory.audience == Audience.DIRECT:
+        return True
+    own = hearing.own if turn.person in hearing.own else {turn.person or NOBODY_KNOWN}
+    return memory.audience == Audience.GROUP and memory.source.sender in own
 
 
 def _given(**fields: str) -> dict[str, Any]:
