@@ -147,6 +147,8 @@ _SHOWN: Final = 3
 _WAIT_MS: Final = 5000
 _NEIGHBOURS: Final = 4
 _PAGE: Final = 100
+# Maximum number of requests for one list: there may be many memories that may not be shown.
+_MOST_PAGES: Final = 10
 _DEADLINE: Final = 15.0
 _ANALYZE_DEADLINE: Final = 55.0
 # A language model has often finished within this time. Later results can be read with the tool memory_job.
@@ -474,21 +476,30 @@ class Toolbox:
         return ToolAnswer("\n".join(lines))
 
     async def _list(self, asked: ListArguments, turn: Turn) -> ToolAnswer:
-        page = await self._client.list_memories(
-            turn.identity, limit=asked.limit, cursor=asked.cursor, where=asked.where, deadline=_DEADLINE
-        )
-        told = [one for one in page.memories if may_be_shown(one, turn.hearing)]
+        told: list[Memory] = []
+        cursor, size = asked.cursor, asked.limit
+        for _ in range(_MOST_PAGES):
+            page = await self._client.list_memories(
+                turn.identity, limit=size, cursor=cursor, where=asked.where, deadline=_DEADLINE
+            )
+            told += [one for one in page.memories if may_be_shown(one, turn.hearing)]
+            # The cursor of a page is the id of its last memory.
+            cursor = told[asked.limit - 1].id if len(told) > asked.limit else page.next_cursor
+            if cursor is None or len(told) >= asked.limit:
+                break
+            size = _PAGE
+        told = told[: asked.limit]
         details = {
-            "total": page.total,
+            # In other chats it would count what others said.
+            **({"total": page.total} if turn.hearing.private else {}),
             "namespace": turn.namespace,
             "memories": [_shown_memory(one) | _voice(one, turn) for one in told],
-            **({"next_cursor": page.next_cursor} if page.next_cursor else {}),
+            **({"next_cursor": cursor} if cursor else {}),
         }
-        if not told:
-            return ToolAnswer("No memories.", details)
         lines = [f"{one.id} {_with_age(one, self._clock, turn.hearing)}" for one in told]
-        more = f"(more with cursor {page.next_cursor})" if page.next_cursor else ""
-        return ToolAnswer("\n".join(filter(None, [*lines, more])), details)
+        more = f"(more with cursor {cursor})" if cursor else ""
+        none = "" if lines else "No memories up to here." if more else "No memories."
+        return ToolAnswer("\n".join(filter(None, [*lines, none, more])), details)
 
     async def _history(self, asked: HistoryArguments, turn: Turn) -> ToolAnswer:
         found = await self._find(asked.ref, turn)
@@ -570,15 +581,16 @@ class Toolbox:
 
     async def _status(self, _asked: StatusArguments, turn: Turn) -> ToolAnswer:
         version = await self._client.version(deadline=_DEADLINE)
-        held = await self._client.list_memories(turn.identity, limit=1, deadline=_DEADLINE)
-        details = {
+        details: dict[str, Any] = {
             "relayer": self._client.endpoint.origin,
             "version": version.version,
             "account": turn.identity.account,
             "agent": typed(turn.identity.agent),
             "namespace": turn.namespace,
-            "memories": held.total,
         }
+        if turn.hearing.private:
+            held = await self._client.list_memories(turn.identity, limit=1, deadline=_DEADLINE)
+            details["memories"] = held.total
         return ToolAnswer("\n".join(f"{name}: {value}" for name, value in details.items()), details)
 
     def _shown(self, memory: Memory) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from gateway_plugin import AsyncMemoryPlugin
 from gateway_plugin.hosts.openclaw.turns import host_turn
+from gateway_plugin.tools import toolbox
 from gateway_plugin.turn.gates import HostTurn
 from relayer.testing.local_relayer import local_relayer
 
@@ -98,3 +99,28 @@ async def test_in_their_direct_chat_people_change_what_they_said_there_and_in_gr
     assert len(known) == 2
     for one in known.values():
         assert not (await chats.call(tool, BEN, _direct(BEN), ref=one, **text)).failed
+
+
+async def test_a_list_goes_on_until_it_is_full_and_counts_nothing_of_others(chats, monkeypatch):
+    lockers = [f"My locker number at the gym is {number}." for number in (4711, 5822, 6933)]
+    for text in lockers[:2]:
+        await chats.says(BEN, text, _direct(BEN))
+    for number in range(5):
+        await chats.says(MIA, f"Invoice {1000 + number} of the printing house is due.", _direct(MIA))
+    await chats.says(BEN, lockers[2], _direct(BEN))
+    first = await chats.call("memory_list", BEN, _direct(BEN), limit=2)
+    assert [one["text"] for one in first.details["memories"]] == [lockers[2], lockers[1]]
+    cursor = first.details["next_cursor"]
+    assert f"(more with cursor {cursor})" in first.text
+    rest = await chats.call("memory_list", BEN, _direct(BEN), limit=2, cursor=cursor)
+    assert [one["text"] for one in rest.details["memories"]] == [lockers[0]]
+    assert "next_cursor" not in rest.details
+    assert "total" not in first.details
+    assert "memories" not in (await chats.call("memory_status", BEN, _direct(BEN))).details
+    assert (await chats.call("memory_list", OWNER, MAIN)).details["total"] == 8
+    # A list ends before its time if there is too much of others.
+    monkeypatch.setattr(toolbox, "_MOST_PAGES", 1)
+    none = await chats.call(
+        "memory_list", BEN, _direct(BEN), limit=2, cursor=first.details["memories"][0]["id"]
+    )
+    assert none.text == f"No memories up to here.\n(more with cursor {none.details['next_cursor']})"
