@@ -315,8 +315,10 @@ class Toolbox:
             # The host's own tool returns the same for a file that does not exist (CP-48).
             return ToolAnswer("", {"text": "", "path": escape(asked.ref)})
         around = await self._around(memory, turn)
+        newer = f" by {memory.superseded_by}" if memory.superseded_by else ""
+        over = f"{_STATES[memory.state]}{newer}" if memory.state in _STATES else ""
         lines = [
-            _with_age(memory, self._clock, turn.hearing),
+            _with_age(memory, self._clock, turn.hearing, over),
             *(f"Around it: {_with_age(one, self._clock, turn.hearing)}" for one in around),
         ]
         if memory.source.session and turn.hearing.private:
@@ -804,9 +806,9 @@ def _unescaped(text: str, quoted: str) -> str:
     return _ENTITY.sub(lambda found: html.unescape(found[0]) if found[0] in shown else found[0], text)
 
 
-def _with_age(memory: Memory, clock: Clock, hearing: Hearing) -> str:
+def _with_age(memory: Memory, clock: Clock, hearing: Hearing, over: str = "") -> str:
     now = datetime.fromtimestamp(clock.now(), UTC).astimezone()
-    return f"({age_in_words(told_at(memory), now)}{_others(memory, hearing)}) {escape(memory.text)}"
+    return f"({age_in_words(told_at(memory), now)}{over}{_others(memory, hearing)}) {escape(memory.text)}"
 
 
 def _moment(field: str, value: str | int | None) -> int | None:

@@ -124,3 +124,12 @@ async def test_a_list_goes_on_until_it_is_full_and_counts_nothing_of_others(chat
         "memory_list", BEN, _direct(BEN), limit=2, cursor=first.details["memories"][0]["id"]
     )
     assert none.text == f"No memories up to here.\n(more with cursor {none.details['next_cursor']})"
+
+
+async def test_a_memory_that_was_corrected_is_read_as_such(chats):
+    await chats.says(OWNER, "The car is red.", MAIN)
+    (known,) = (await chats.listed(OWNER, MAIN)).values()
+    newer = (await chats.call("memory_update", OWNER, MAIN, ref=known, text="The car is blue.")).details["id"]
+    read = await chats.call("memory_get", OWNER, MAIN, ref=known)
+    assert read.text.splitlines()[0] == f"(today, corrected since by {newer}) The car is red."
+    assert "corrected" not in (await chats.call("memory_get", OWNER, MAIN, ref=newer)).text
