@@ -231,7 +231,7 @@ class AsyncMemoryPlugin:
             turn = self._book.turn(parse_session_key(session_key or ""), host, _BEGINNING, Purpose.RECALL)
             if not turn.decision.allowed:
                 return f"skipped:{turn.decision.gate}"
-            self._recaller.standing.begin(turn)
+            self._recaller.begin(turn)
             await self._client.list_memories(turn.identity, limit=1)
             if self._model_work is not None:
                 self._model_work.look(turn.identity.ref)
@@ -540,11 +540,10 @@ class AsyncMemoryPlugin:
         """Accept the current log of a namespace after a person has restored an older state of it or erased it.
 
         Recall refuses a log that is older than what this gateway has seen before (``rollback_detected``). This deletes
-        the stored position, so that the next recall starts from the log as it is. Raises like `set_session`.
+        the stored position, so that the next recall starts from the log as it is, and nothing that was recalled before is
+        used again. Raises like `set_session`.
         """
-        owner = self._book.identity(parse_session_key(session_key or ""), host).ref
-        self._positions.replace(owner, None)
-        self._positions.persist()
+        self._positions.forget(self._book.identity(parse_session_key(session_key or ""), host).ref)
 
     @property
     def outage(self) -> str:

@@ -280,13 +280,9 @@ def _noted(context: CliContext, mark: str, missing: str, fix: str) -> dict[str, 
 def _accept_rollback(run: Run) -> None:
     context = run.context
     with open_outbox(context) as outbox:
-        positions = Positions(outbox)
-        positions.replace(context.identity.ref, None)
-        positions.persist()
+        Positions(outbox).forget(context.identity.ref)
     namespace = context.identity.namespace
-    run.tell(
-        {"accepted": namespace}, f"accepted for {namespace}; a running gateway uses it after its next start"
-    )
+    run.tell({"accepted": namespace}, f"accepted for {namespace}; running gateways follow with the next turn")
 
 
 def _default_agent(holder: KeyHolder, settings: PluginSettings) -> Check:

@@ -645,10 +645,11 @@ class Outbox:
         except _Unreadable:
             return Versioned(row[0])
 
-    def compare_and_set(self, update: ValueUpdate) -> None:
-        """Set a value; durable when it returns. Raises `RevisionConflict`: the value is not the one that was read."""
+    def compare_and_set(self, *updates: ValueUpdate) -> None:
+        """Set values, all or none, durable when it returns. Raises `RevisionConflict`: a value is not the one that was read."""
         with self._database.writing() as database:
-            self._update(database, update)
+            for update in updates:
+                self._update(database, update)
 
     def claim(self) -> bool:
         """Take, or confirm, the sole right to deliver, without waiting for it; False while another process has it."""

@@ -23,7 +23,14 @@ from gateway_plugin.calls.calling import uneven
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused, RelayerUnreachable, RelayerUntrusted
 from gateway_plugin.keys.identity import Identity, NamespaceRef
-from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, ValueUpdate
+from gateway_plugin.outbox.queue import (
+    Outbox,
+    OutboxItem,
+    OutboxUnavailable,
+    RevisionConflict,
+    ValueUpdate,
+    Versioned,
+)
 from relayer.wire.calls import doubled
 from relayer.wire.codec import Malformed, Reader, lp
 from relayer.wire.fields import Position
@@ -382,7 +389,9 @@ async def off_loop(outbox: Outbox, work: Callable[..., _T], *arguments: object) 
     return await thread
 
 
-_POSITION = "position"
+_POSITION: Final = "position"
+_RESETS: Final = "position resets"
+"""The name of a value without content: its revision counts how often the position was forgotten."""
 
 
 class Positions:
@@ -390,13 +399,15 @@ class Positions:
 
     A relayer that is asked to be at least as far as the remembered position either is, or says ``rollback_detected``.
     `persist` writes what changed, sealed, next to the outbox, from any thread: a store that was set back while no
-    gateway ran is noticed too.
+    gateway ran is noticed too. `forget` accepts a log as it is, for all processes that share the outbox; each of them
+    learns of it from `was_reset`.
     """
 
     def __init__(self, outbox: Outbox, *, kept: bool = True) -> None:
         self._outbox = outbox
         self._kept = kept
         self._known: dict[str, Position | None] = {}
+        self._resets: dict[str, int] = {}
         self._changed: dict[str, NamespaceRef] = {}
         self._lock = threading.Lock()
 
@@ -408,8 +419,8 @@ class Positions:
     def newest(self, owner: NamespaceRef) -> Position | None:
         """Return the newest position seen, or None."""
         if owner.namespace not in self._known:
-            self._known[owner.namespace] = self._read(owner)
-        return self._known[owner.namespace]
+            self.was_reset(owner)
+        return self._known.setdefault(owner.namespace, None)
 
     def saw(self, owner: NamespaceRef, position: Position) -> None:
         """Note a position, unless a newer one is known."""
@@ -418,11 +429,39 @@ class Positions:
             self.replace(owner, position)
 
     def replace(self, owner: NamespaceRef, position: Position | None) -> None:
-        """Note a position whatever is known: the relayer could not compare, or a person accepts what is there."""
+        """Note a position whatever is known: the relayer could not compare the known one."""
         with self._lock:
             self._known[owner.namespace] = position
             if self._kept:
                 self._changed[owner.namespace] = owner
+
+    def forget(self, owner: NamespaceRef) -> None:
+        """Forget the position of a namespace, because its owner erased it or accepts its state.
+
+        Raises:
+            OutboxUnavailable: the file cannot be written.
+        """
+        self._outbox.compare_and_set(
+            ValueUpdate(owner, _POSITION, b""), ValueUpdate(owner, _RESETS, b"", lasting=True)
+        )
+
+    def was_reset(self, owner: NamespaceRef) -> bool:
+        """Return whether a process called `forget` for a namespace since the last call here, and read the position again then."""
+        namespace = owner.namespace
+        try:
+            stored, resets = self._read(owner)
+        except OutboxUnavailable:
+            return False
+        with self._lock:
+            before = self._resets.get(namespace)
+            self._resets[namespace] = resets
+            # The count is lower after the file was lost, of which the owner knows nothing.
+            if before is None or resets <= before:
+                self._known.setdefault(namespace, _position_of(stored))
+                return False
+            self._known[namespace] = _position_of(stored)
+            self._changed.pop(namespace, None)
+            return True
 
     def persist(self) -> None:
         """Write what changed. Raises `OutboxUnavailable`: the file cannot be written; the next call tries again."""
@@ -433,21 +472,27 @@ class Positions:
                 del self._changed[namespace]
             try:
                 value = b"" if position is None else lp(position.seq, bytes.fromhex(position.digest))
-                self._outbox.compare_and_set(ValueUpdate(owner, _POSITION, value))
-            except OutboxUnavailable:
+                stored, resets = self._read(owner)
+                # A position of before a reset must not come back; `was_reset` reads the current one.
+                if resets <= self._resets.get(namespace, resets):
+                    self._outbox.compare_and_set(ValueUpdate(owner, _POSITION, value, stored.revision))
+            except (OutboxUnavailable, RevisionConflict) as error:
                 with self._lock:
                     self._changed.setdefault(namespace, owner)
-                raise
+                if isinstance(error, OutboxUnavailable):
+                    raise
 
-    def _read(self, owner: NamespaceRef) -> Position | None:
-        try:
-            value = self._outbox.get(owner, _POSITION).value
-            if not value:
-                return None
-            reader = Reader(value)
-            return Position(seq=reader.integer(), digest=reader.bytes(32).hex())
-        except (OutboxUnavailable, Malformed):
-            return None
+    def _read(self, owner: NamespaceRef) -> tuple[Versioned, int]:
+        stored, resets = self._outbox.get_all(((owner, _POSITION), (owner, _RESETS)))
+        return stored, resets.revision
+
+
+def _position_of(stored: Versioned) -> Position | None:
+    try:
+        reader = Reader(stored.value)
+        return Position(seq=reader.integer(), digest=reader.bytes(32).hex())
+    except Malformed:
+        return None
 
 
 def erase_texts(outbox: Outbox, namespace: str, texts: Iterable[str]) -> int:
@@ -496,9 +541,7 @@ def forget_namespace(outbox: Outbox, owner: NamespaceRef) -> int:
     """
     count = _erase(outbox, owner.namespace, lambda _: True)
     outbox.remove(lambda item: item.owner.namespace == owner.namespace)
-    positions = Positions(outbox)
-    positions.replace(owner, None)
-    positions.persist()
+    Positions(outbox).forget(owner)
     return count
 
 

@@ -126,6 +126,13 @@ class StandingBlocks:
         """Discard the block of a turn's session, because the session ended. The next turn fetches a new one."""
         self._of(turn).block = None
 
+    def drop(self, namespace: str) -> None:
+        """Discard the blocks of all sessions of a namespace, and cancel their fetches."""
+        for key in [key for key in self._known if key[0] == namespace]:
+            kept = self._known.pop(key)
+            if kept.fetching is not None:
+                kept.fetching.cancel()
+
     async def aclose(self) -> None:
         """Cancel the running fetches."""
         tasks = [kept.fetching for kept in self._known.values() if kept.fetching is not None]
@@ -249,6 +256,11 @@ class Recaller:
         self._counts = counts
         self._logged = settings.logs_recalls and not settings.disabled
 
+    def begin(self, turn: Turn) -> None:
+        """Prepare the first recall of a session: fetch its standing block."""
+        self._forget_if_reset(turn.identity)
+        self.standing.begin(turn)
+
     async def recall(
         self,
         prompt: str,
@@ -267,6 +279,8 @@ class Recaller:
                 query = split_senders(query)[-1][2]
                 earlier = spoken_in_group(earlier)
             turn = await self._with_prompted(self._book.turn(session, host, query, Purpose.RECALL))
+            if not isinstance(turn.whose, IdentityError):
+                self._forget_if_reset(turn.identity)
             if turn.decision.allowed:
                 # Some hosts include the latest message in the history.
                 if earlier and earlier[-1].role is Role.USER and earlier[-1].text == prompt:
@@ -282,6 +296,14 @@ class Recaller:
         if self._logged:
             notify(recall_line(injection, trace, turn.query if turn else "", self._settings))
         return injection
+
+    def _forget_if_reset(self, identity: Identity) -> bool:
+        """Return whether the owner erased a namespace, or accepted its state, and forget what was recalled from it then."""
+        if not self._positions.was_reset(identity.ref):
+            return False
+        self._client.note_write(identity.namespace)
+        self.standing.drop(identity.namespace)
+        return True
 
     async def _with_prompted(self, turn: Turn) -> Turn:
         if not turn.host.prompted or isinstance(turn.whose, IdentityError):
@@ -504,6 +526,18 @@ class Recaller:
         return answer, False
 
     async def _ask(self, request: RecallRequest, identity: Identity, end: float) -> RecallResponse:
+        """Recall from the agent's own namespace, as `_ask_once` does.
+
+        If the relayer reports a rollback, but the owner erased the namespace meanwhile, ask once more.
+        """
+        try:
+            return await self._ask_once(request, identity, end)
+        except RelayerRefused as error:
+            if error.code != "rollback_detected" or not self._forget_if_reset(identity):
+                raise
+            return await self._ask_once(request, identity, end)
+
+    async def _ask_once(self, request: RecallRequest, identity: Identity, end: float) -> RecallResponse:
         """Recall from the agent's own namespace.
 
         The request carries the newest position of the log that this gateway has seen, so that the relayer refuses to

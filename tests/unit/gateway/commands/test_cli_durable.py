@@ -184,6 +184,18 @@ def test_a_rollback_is_accepted_by_the_command_that_is_named(typed, wire, enviro
         assert plugin.before_turn("How do I take my coffee?").status == "empty"
 
 
+def test_a_running_gateway_follows_when_a_rollback_is_accepted(typed, wire, environ):
+    from relayer.wire.fields import Position
+
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        wire.position = Position(seq=5, digest="0" * 64)
+        assert plugin.before_turn("How do I take my coffee?").status == "empty"
+        wire.position = None
+        assert plugin.before_turn("Where do I drink coffee?").status == "refused:rollback_detected"
+        assert typed("doctor", "--accept-rollback").exit_code == 0
+        assert plugin.before_turn("Where do I drink coffee?").status == "empty"
+
+
 @pytest.mark.row("AM-29", level="e2e")
 @pytest.mark.parametrize("host", ["openclaw", "openclaw-active"])
 def test_the_block_to_paste_is_a_configuration_that_is_accepted(typed, wire, host):

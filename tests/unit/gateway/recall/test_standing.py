@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, closing
 
 import pytest
 
 from gateway_plugin.client import TrustStore, identify, load_keys, parse_session_key
 from gateway_plugin.keys.identity import TurnAudience
+from gateway_plugin.outbox.queue import Outbox
+from gateway_plugin.outbox.sender import forget_namespace
 from gateway_plugin.recall.formatting import estimate_tokens, standing_block
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn.gates import HostTurn
@@ -119,6 +121,24 @@ async def test_what_was_erased_leaves_it_at_once_and_the_rest_stays(plugin, clie
     again = await ask(plugin, "Was koche ich morgen zu Mittag?")
     assert [line.text for line in again.always] == [NAME]
     assert ALLERGY not in again.standing
+
+
+async def test_after_everything_was_erased_nothing_stands_in_any_session_and_recall_goes_on(
+    plugin, client, holder
+):
+    await tell(plugin, NAME, ALLERGY)
+    asked_before = [await ask(plugin, key=key) for key in (ASKING, "agent:ops:another")]
+    assert all(ALLERGY in turn.standing for turn in asked_before)
+    person = holder.person("ops")
+    counted = await client.erase_namespace(person)
+    await client.erase_namespace(person, confirm=counted.confirm)
+    with closing(Outbox(plugin._outbox.path, holder)) as beside:
+        forget_namespace(beside, person.ref)
+    greeted = await ask(plugin, "/status", "agent:ops:another")
+    again = await ask(plugin)
+    assert (greeted.standing, again.standing, again.status) == ("", "", "empty")
+    await tell(plugin, WISH)
+    assert WISH in (await ask(plugin, key="agent:ops:a third")).standing
 
 
 async def test_what_was_forgotten_leaves_it_with_the_next_session(plugin, client, identity):
