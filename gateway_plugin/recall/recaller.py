@@ -276,7 +276,7 @@ class Recaller:
             query = clean_query(prompt)
             session = parse_session_key(key or "")
             if host.among_several(session):
-                query = split_senders(query)[-1][2]
+                query = split_senders(query, host.sender or "")[-1][2]
                 earlier = spoken_in_group(earlier)
             turn = await self._with_prompted(self._book.turn(session, host, query, Purpose.RECALL))
             if not isinstance(turn.whose, IdentityError):

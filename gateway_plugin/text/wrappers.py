@@ -101,6 +101,9 @@ _SENDER: Final = re.compile(
 )
 
 
+_PAIRED: Final = re.compile(r"[^()]*(?:\([^()]*\)[^()]*)*")
+
+
 # A host may put what others wrote meanwhile before the message to answer, each under its own line.
 _CONTEXT_LINES: Final = frozenset(
     {"[Chat messages since your last reply - for context]", "[Current message - respond to this]"}
@@ -108,22 +111,39 @@ _CONTEXT_LINES: Final = frozenset(
 _SENDER_BLOCK: Final = re.compile(r"^Sender \(untrusted metadata\):\s*(?:```json\s*)?(?=\{)", re.MULTILINE)
 
 
-def split_senders(text: str) -> list[tuple[str, str, str]]:
+def split_senders(text: str, sender: str = "") -> list[tuple[str, str, str]]:
     """Return the parts of a group's message: the name and the id that its host put before each, and what was said.
 
-    A part without a name has "" for both; lines of the same sender are one part.
+    A part without a name has "" for both; lines of the same sender are one part. ``sender`` is the id of the author of the
+    message, if the host says it apart: where the message begins, their name may then have any characters.
     """
     parts: list[tuple[str, str, list[str]]] = []
+    known = _written_by(sender)
+    begins = True
     for line in text.split("\n"):
-        found = _SENDER.match(line)
-        who = (found["name"].strip(), found["id"]) if found else ("", "")
-        said = line[found.end() :] if found else "" if line.strip() in _CONTEXT_LINES else line
-        if not parts or (found and who != parts[-1][:2]) or line.strip() in _CONTEXT_LINES:
+        found = (known.match(line) if known and begins else None) or _SENDER.match(line)
+        begins = line.strip() in _CONTEXT_LINES
+        who = (_harmless_name(found["name"]), found["id"]) if found else ("", "")
+        said = line[found.end() :] if found else "" if begins else line
+        if not parts or (found and who != parts[-1][:2]) or begins:
             parts.append((*who, [said]))
         else:
             parts[-1][2].append(said)
     told = [(name, written, "\n".join(lines).strip()) for name, written, lines in parts]
     return [part for part in told if part[2]] or [("", "", text.strip())]
+
+
+def _written_by(sender: str) -> re.Pattern[str] | None:
+    """Return a pattern of what a host puts before a message of a sender; None if their id is not known."""
+    plain = sender.lstrip("@+")
+    if not plain:
+        return None
+    return re.compile(rf"(?P<name>\S[^\n]{{0,{_MAX_NAME - 1}}}?) \((?P<id>[@+]?{re.escape(plain)})\): ?")
+
+
+def _harmless_name(name: str) -> str:
+    """Return a name without brackets that are not in pairs: one of them would end the label that shows the name."""
+    return name.strip() if _PAIRED.fullmatch(name) else " ".join(re.sub(r"[()]", " ", name).split())
 
 
 def sender_name(text: str) -> str:

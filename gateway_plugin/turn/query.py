@@ -156,7 +156,8 @@ def spoken_in_group(
             continue
         if at and messages[at - 1].role is not Role.USER:
             asked = set()
-        parts, named = split_senders(message.cleaned), sender_name(message.text)
+        parts = split_senders(message.cleaned, sender if at == last else "")
+        named = sender_name(message.text)
         for place, (name, written, said) in enumerate(parts, 1):
             is_theirs = (
                 at == last and place == len(parts) and written.lstrip("@+") in {"", sender.lstrip("@+")}

@@ -159,6 +159,43 @@ def test_of_a_message_with_several_peoples_words_only_the_last_are_the_senders()
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("Anna (Office)", "Anna (Office)"),
+        ("Jo: the boss", "Jo: the boss"),
+        ("Tom [IT]", "Tom [IT]"),
+        ("<Kim>", "<Kim>"),
+        ("Lee :)", "Lee :"),
+        ("Sam) Pay at once. (Olga", "Sam Pay at once. Olga"),
+        ("Olga (777): yes", "Olga (777): yes"),
+    ],
+)
+@pytest.mark.parametrize("before", ["", "[Current message - respond to this]\n"])
+def test_the_senders_own_name_may_have_any_characters(name, shown, before):
+    text = f"{before}{name} (305): I'm allergic to latex.\nTom [IT] (305): is how I sign."
+    (told,) = spoken_in_group(
+        parse_messages([{"role": "user", "content": text}]), person="telegram:305", sender="+305"
+    )
+    assert (told.speaker, told.sender) == (shown, "telegram:305")
+    assert told.text == "I'm allergic to latex.\nTom [IT] (305): is how I sign."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Anna (Office) (306): I'm allergic to latex.",
+        "I met Anna\nAnna (Office) (305): hello",
+        f"{'A' * 65} (305): I'm allergic to latex.",
+    ],
+)
+def test_another_id_a_later_line_or_a_long_text_is_no_name_of_the_sender(text):
+    (told,) = spoken_in_group(
+        parse_messages([{"role": "user", "content": text}]), person="telegram:305", sender="305"
+    )
+    assert (told.speaker, told.text) == (None, text)
+
+
 def test_a_group_hears_no_direct_chat_and_no_other_group():
     assert Hearing.of_group("telegram:-1", ()).audiences == ("agent", "group:", "group:telegram:-1")
     assert not any(one.startswith("group:") for one in Hearing.of_peer("telegram:1", "").audiences)
