@@ -479,11 +479,12 @@ class Toolbox:
 
     async def _list(self, asked: ListArguments, turn: Turn) -> ToolAnswer:
         told: list[Memory] = []
-        cursor, size = asked.cursor, asked.limit
+        cursor, size, total = asked.cursor, asked.limit, 0
         for _ in range(_MOST_PAGES):
             page = await self._client.list_memories(
                 turn.identity, limit=size, cursor=cursor, where=asked.where, deadline=_DEADLINE
             )
+            total = page.total
             told += [one for one in page.memories if may_be_shown(one, turn.hearing)]
             # The cursor of a page is the id of its last memory.
             cursor = told[asked.limit - 1].id if len(told) > asked.limit else page.next_cursor
@@ -493,7 +494,7 @@ class Toolbox:
         told = told[: asked.limit]
         details = {
             # In other chats it would count what others said.
-            **({"total": page.total} if turn.hearing.private else {}),
+            **({"total": total} if turn.hearing.private else {}),
             "namespace": turn.namespace,
             "memories": [_shown_memory(one) | _voice(one, turn) for one in told],
             **({"next_cursor": cursor} if cursor else {}),
