@@ -38,7 +38,7 @@ from relayer.wire.sealing import SALT_SIZE
 from relayer.wire.service import ImportItem
 from relayer.writing.merging import NOTHING_KNOWN, MergeDecision, classify, is_noted
 
-_Said = TypeVar("_Said", MemoryItem, TurnItem)
+_Said = TypeVar("_Said", MemoryItem, TurnItem, ImportItem)
 
 
 # Gateways redact before they send. This is for clients that do not: other clients, and older gateways.
