@@ -349,7 +349,8 @@ def _count(stats: Stats, listed: Listed, manifest: Manifest | None, log: _Log) -
     kept = stats.by_account[listed.account]
     kept.namespaces += listed.live
     if manifest is None:
-        stats.unread_manifests += bool(log.slots or log.packs)
+        # An erased namespace cannot be opened either, and its objects wait for collection.
+        stats.unread_manifests += listed.live and bool(log.slots or log.packs)
         return
     head = max([manifest.snap_seq, *log.slots])
     stats.entries += head

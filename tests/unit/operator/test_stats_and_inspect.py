@@ -16,9 +16,10 @@ from relayer.operator.inspect import (
     parse_traffic,
 )
 from relayer.testing.local_relayer import RecordingStore
+from relayer.use_cases.erase import erase_namespace
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
-from relayer.wire.schemas import RecallRequest, RememberRequest
+from relayer.wire.schemas import EraseNamespaceRequest, RecallRequest, RememberRequest
 
 TEXTS = [f"the {word} kettle is on shelf {number}" for number, word in enumerate(("red", "blue", "green"))]
 
@@ -51,6 +52,21 @@ async def test_a_segment_that_nobody_names_is_garbage(site):
     await site.store.create((await site.manifest()).segments[0].key[:-1] + "0", b"12345")
     stats = await measure(site.ports)
     assert (stats.garbage.unnamed.objects, stats.garbage.unnamed.bytes) == (1, 5)
+
+
+async def test_an_erased_namespace_is_no_manifest_that_cannot_be_read(site):
+    await site.say(*TEXTS)
+    ctx, access = site.relayer(), site.access("researcher")
+    counted = await erase_namespace(ctx, access, EraseNamespaceRequest(), site.deadline())
+    confirmed = EraseNamespaceRequest(dry_run=False, confirm=counted.confirm)
+    await erase_namespace(ctx, access, confirmed, site.deadline())
+    assert (await measure(site.ports)).unread_manifests == 0
+
+
+async def test_a_manifest_that_is_damaged_is_counted(site):
+    await site.say(*TEXTS)
+    await site.flip(Layout.manifest((await site.listed()).incarnation))
+    assert (await measure(site.ports)).unread_manifests == 1
 
 
 @pytest.mark.parametrize("what", ["write", "recall"])
