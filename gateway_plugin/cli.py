@@ -12,6 +12,7 @@ import typer
 
 from gateway_plugin import __version__
 from gateway_plugin.calls.clock import SystemClock
+from gateway_plugin.calls.trust import IDENTITY_VARIABLE
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands import (
     doctor,
@@ -47,7 +48,7 @@ from gateway_plugin.keys.identity import Identity, typed
 from gateway_plugin.outbox.queue import OutboxUnavailable
 from gateway_plugin.sessions import Toggles
 from gateway_plugin.setup import settings_from
-from relayer.wire.command_line import FAILED, USAGE, application, fail, span
+from relayer.wire.command_line import FAILED, USAGE, application, complain, fail, span
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import (
     AskRequest,
@@ -341,6 +342,9 @@ def trust(run: Run, url: Annotated[str, typer.Argument(metavar="URL")]) -> None:
     fleet = with_client(settings, lambda client: client.trust())
     identity = fleet.identity.hex()
     run.tell({"url": url, "identity": identity}, f"trusted: {url} is {identity}")
+    wanted = os.environ.get(IDENTITY_VARIABLE, "").strip().lower()
+    if wanted not in ("", identity):
+        complain(f"{IDENTITY_VARIABLE} names another identity, and comes first", "correct it, or unset it")
 
 
 # Listed in this order by --help: first what is used daily.

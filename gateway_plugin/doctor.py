@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from gateway_plugin import __version__
 from gateway_plugin.calls.clock import Clock
+from gateway_plugin.calls.trust import IDENTITY_VARIABLE
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.keys.identity import Identity, KeyHolder, RootHolder, typed
@@ -214,9 +215,11 @@ async def _trusted(client: RelayerClient, _: Identity) -> Check:
     try:
         fleet = await client.fleet()
     except GatewayError as error:
-        return Check(
-            "identity", False, str(error), f"memrelay-gateway trust {client.endpoint.origin}, if it is yours"
-        )
+        fix = f"memrelay-gateway trust {client.endpoint.origin}, if it is yours"
+        # Trusting the relayer changes nothing about the identity that the environment names.
+        if IDENTITY_VARIABLE in str(error):
+            fix = f"correct {IDENTITY_VARIABLE}, or unset it"
+        return Check("identity", False, str(error), fix)
     return Check("identity", True, f"the relayer's, {fleet.identity.hex()}, is trusted")
 
 

@@ -15,7 +15,7 @@ import aiohttp
 
 from gateway_plugin.calls.clock import Clock
 from gateway_plugin.calls.local_relayer import is_wanted, recorded_url
-from gateway_plugin.calls.trust import TrustStore
+from gateway_plugin.calls.trust import IDENTITY_VARIABLE, TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
 from gateway_plugin.keys.gateway_secret import load_keys, secret_path, taken_variable
@@ -25,8 +25,6 @@ from gateway_plugin.outbox.queue import Outbox, outbox_path
 from gateway_plugin.recall.active import ActiveTraces
 from gateway_plugin.settings.model import PluginSettings, load_settings
 from gateway_plugin.turn.status import notify
-
-IDENTITY_VARIABLE = "MEMRELAY_RELAYER_IDENTITY"
 
 
 def settings_from(

@@ -29,6 +29,9 @@ from relayer.wire.sealing import route
 from relayer.wire.service import KeysResponse
 from relayer.wire.signing import normal_authority
 
+IDENTITY_VARIABLE: Final = "MEMRELAY_RELAYER_IDENTITY"
+"""The variable with the identity that the relayer must have, which takes precedence over the pinned one."""
+
 
 @dataclass(frozen=True, slots=True)
 class RelayerAddress:
@@ -177,7 +180,7 @@ def parse_fleet_list(answer: KeysResponse, now: int) -> FleetList:
 class TrustedFleetKeys:
     """The fleet keys of one trusted relayer, fetched again after an hour.
 
-    ``identity`` is the one that the relayer must have; None uses the pinned one.
+    ``identity`` is the one that the relayer must have, from the environment; None uses the pinned one.
     """
 
     def __init__(
@@ -223,16 +226,23 @@ class TrustedFleetKeys:
             return self._list
 
     async def fetch(self, now: int) -> FleetList:
-        """Fetch the list and verify that the pinned identity signed it; pin the identity if none is. Raises like `current`."""
+        """Fetch the list and verify that the expected identity signed it; pin the identity if none is. Raises like `current`."""
         found = parse_fleet_list(await self._fetch(), now)
-        pinned = self._identity or self._store.pinned(self._origin)
+        if self._identity is not None:
+            if found.identity != self._identity:
+                raise RelayerUntrusted(
+                    f"{self._origin} has another identity than {IDENTITY_VARIABLE} names ({_differ(found.identity, self._identity)}); "
+                    f"no key is sent to it. Correct {IDENTITY_VARIABLE}, or unset it"
+                )
+            return found
+        pinned = self._store.pinned(self._origin)
         if pinned is None:
             # Pinning takes a lock that another process may hold, so it must not block the event loop.
             pinned = await _beside(self._store.pin_first, self._origin, found.identity)
         if found.identity != pinned:
             raise RelayerUntrusted(
                 f"{self._origin} has another identity than the one it had before "
-                f"({found.identity.hex()[:16]} instead of {pinned.hex()[:16]}); no key is sent to it. "
+                f"({_differ(found.identity, pinned)}); no key is sent to it. "
                 f"If its operator has changed it, run: memrelay-gateway trust {self._origin}"
             )
         return found
@@ -252,6 +262,10 @@ class TrustedFleetKeys:
         assert self._list is not None
         age = now - self._fetched_at
         return 0 <= age < _FETCH_EVERY_SECONDS and now - self._list.issued_at < MAX_AGE_SECONDS
+
+
+def _differ(found: bytes, wanted: bytes) -> str:
+    return f"{found.hex()[:16]} instead of {wanted.hex()[:16]}"
 
 
 async def _beside(work: Callable[[str, bytes], _T], origin: str, identity: bytes) -> _T:

@@ -137,6 +137,14 @@ async def test_a_changed_identity_is_refused_on_every_fetch_until_a_person_accep
     await keys.current(NOW + 3603)
 
 
+async def test_an_identity_that_the_environment_names_is_corrected_there(trust_store):
+    wrong = TrustedFleetKeys(ORIGIN, trust_store, Answers(answer()), identity=b"x" * 32)
+    await wrong.accept_identity(NOW)
+    with pytest.raises(RelayerUntrusted, match="MEMRELAY_RELAYER_IDENTITY names") as caught:
+        await wrong.current(NOW)
+    assert "memrelay-gateway trust" not in str(caught.value)
+
+
 def test_a_sealed_key_says_whose_and_for_how_long(identity: Identity):
     fleet_key = FleetKey("d", bytes(FLEET.public_key), NOW + 86_400)
     header = SealedKeyCache().header(identity, fleet_key, NOW)

@@ -99,6 +99,13 @@ def test_a_first_use_pins_and_only_trust_changes_it(wire):
     assert run("list").exit_code == 0
 
 
+def test_trust_says_that_the_environment_names_another_identity(wire, monkeypatch):
+    monkeypatch.setenv("MEMRELAY_RELAYER_IDENTITY", "ab" * 32)
+    assert "unset it" in run("trust", wire.url).stderr
+    monkeypatch.setenv("MEMRELAY_RELAYER_IDENTITY", wire.identity.verify_key.encode().hex())
+    assert run("trust", wire.url).stderr == ""
+
+
 def test_status_says_whether_the_gateway_is_accepted(wire):
     shown = run("status").stdout
     assert RootKeys(SECRET).account in shown
