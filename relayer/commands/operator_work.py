@@ -154,8 +154,10 @@ async def _site(
     configure(settings.log_format, settings.log_level)
     key = find_relayer_key(settings)
     if key is None:
+        # The directory of a store that is still to be restored has no key.
+        also = "" if is_empty else ", or its directory with --data"
         raise ConfigurationError(
-            "no relayer key: give the key of the store as MEMRELAY_RELAYER_KEY_FILE, or its directory with --data"
+            f"no relayer key: give the key of the store as MEMRELAY_RELAYER_KEY_FILE{also}"
         )
     if not is_empty and settings.store is None and not _is_store(settings.data):
         raise ConfigurationError(f"--data: no store in {settings.data}")
@@ -510,9 +512,9 @@ async def restore(
         str | None, typer.Option(help="Place of a newer backup, when --from is an old copy.")
     ] = None,
 ) -> CommandReport:
-    """Restore a backup into an empty store, without memories that were erased since.
+    """Restore a backup into an empty store, without memories that were erased since. This needs the relayer key of the backup.
 
-    Example: memrelay restore --from /backup/memrelay --data ~/restored
+    Example: MEMRELAY_RELAYER_KEY_FILE=relayer.key memrelay restore --from /backup/memrelay --data ~/restored
     """
     at = from_endpoint_url, from_region
     async with AsyncExitStack() as stack:

@@ -60,6 +60,15 @@ def test_what_is_exported_is_imported_whole_and_once(command, tmp_path):
     assert command("export", agent="second").stdout.count('"note ') == 150
 
 
+def test_an_import_says_why_it_skips_a_memory(command, tmp_path):
+    known = command("remember", "The harbour opens at six.").stdout.split()[-1]
+    command("edit", known, "The harbour opens at seven.")
+    file = str(tmp_path / "all.jsonl")
+    command("export", file, "--state", "live", "--state", "superseded")
+    told = command("import", file, agent="second").stdout
+    assert "1 stored, 0 known, 1 skipped: no longer live" in told
+
+
 def test_kept_turns_are_exported_when_asked_for_and_passed_over_by_an_import(
     command, shared_relayer, secret, tmp_path
 ):

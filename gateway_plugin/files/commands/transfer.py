@@ -75,11 +75,12 @@ def export(
     ] = "-",
     *,
     style: Annotated[
-        ExportFormat, typer.Option("--format", help="Only jsonl can be imported again without losses.")
+        ExportFormat, typer.Option("--format", help="Only jsonl restores live memories as they are.")
     ] = ExportFormat.JSONL,
     kind: Annotated[list[str] | None, typer.Option(help="Only this kind; repeatable.")] = None,
     state: Annotated[
-        list[str] | None, typer.Option(help="live, superseded or forgotten; default: live.")
+        list[str] | None,
+        typer.Option(help="live, superseded or forgotten; default: live. Only live ones can be imported."),
     ] = None,
     transcripts: Annotated[
         bool, typer.Option("--transcripts", help="Also export stored transcripts; only with jsonl.")
@@ -333,9 +334,12 @@ def _sentence(counts: Counter[str]) -> str:
         return f"{counts['found']} found"
     if not counts.total():
         return "nothing in it"
-    rare = ("skipped", "refused", "replaced", "restored")
+    rare = ("refused", "replaced", "restored")
     told = [f"{counts['stored']} stored, {counts['duplicate']} known"]
-    return ", ".join([*told, *(f"{counts[name]} {name}" for name in rare if counts[name])])
+    told += [f"{counts[name]} {name}" for name in rare if counts[name]]
+    if counts["skipped"]:
+        told.append(f"{counts['skipped']} skipped: no longer live")
+    return ", ".join(told)
 
 
 def _write(target: str, text: str) -> str:
