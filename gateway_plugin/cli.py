@@ -46,8 +46,9 @@ from gateway_plugin.files.commands.index import cited_files, told_with_sources
 from gateway_plugin.hosting import SEARCH_FLOOR, add_extension_commands
 from gateway_plugin.keys.identity import Identity, typed
 from gateway_plugin.outbox.queue import OutboxUnavailable
+from gateway_plugin.recall.sharing import MergedResponse, Shares, recall_shared
 from gateway_plugin.sessions import Toggles
-from gateway_plugin.setup import settings_from
+from gateway_plugin.setup import settings_from, shares_path
 from relayer.wire.command_line import FAILED, USAGE, application, complain, fail, span
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import (
@@ -56,6 +57,7 @@ from relayer.wire.schemas import (
     ListResponse,
     MemoryItem,
     RecallRequest,
+    RecallResponse,
     RememberRequest,
 )
 
@@ -160,7 +162,7 @@ def search(
     tag: TagOption = None,
     where: WhereOption = None,
 ) -> None:
-    """Search an agent's memories; each with its date, and the file and line that it is from.
+    """Search an agent's memories and those shared with it; each with its date, and the file and line that it is from.
 
     Example: memrelay-gateway search "which database do we stage on" --agent coder -k 3 --as-of 2026-05-01
 
@@ -183,7 +185,16 @@ def search(
     )
 
     context = run.context
-    answer = run.ask(lambda client, identity: client.recall(identity, request, deadline=15))
+    shares = Shares(shares_path(os.environ), context.holder, legacy=context.settings.namespace.legacy)
+
+    async def recall(client: RelayerClient, identity: Identity) -> RecallResponse:
+        own = client.recall(identity, request, deadline=15)
+        return await recall_shared(client, own, shares.also_read(identity), request, seconds=15)
+
+    answer = run.ask(recall)
+    if isinstance(answer, MergedResponse):
+        for reason in answer.unavailable:
+            complain(reason, "")
     cited = cited_files(context)
     run.json(told_with_sources(answer, cited))
     if answer.memories:

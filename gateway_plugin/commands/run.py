@@ -49,6 +49,7 @@ from gateway_plugin.keys.identity import (
 )
 from gateway_plugin.outbox.queue import Outbox, outbox_path
 from gateway_plugin.recall.formatting import age_in_words, told_at
+from gateway_plugin.recall.sharing import SharedHit
 from gateway_plugin.settings.model import DEFAULT_URL, PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.turn.status import notify
@@ -177,7 +178,8 @@ def date_of(memory: Memory) -> date:
 
 def _origin(memory: Memory, cited: Mapping[str, str]) -> str:
     source = one_line(cited.get(memory.id) or memory.source.reference)
-    return f"{source}, {date_of(memory).isoformat()}" if source else date_of(memory).isoformat()
+    shared = f"shared from {memory.shared_from}" if isinstance(memory, SharedHit) else ""
+    return ", ".join(part for part in (source, date_of(memory).isoformat(), shared) if part)
 
 
 _T = TypeVar("_T")

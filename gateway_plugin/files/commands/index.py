@@ -150,7 +150,8 @@ def index_of(context: CliContext) -> Index:
 
 def told_with_sources(answer: RecallResponse, cited: Mapping[str, str]) -> dict[str, Any]:
     """Return a response as JSON, and add to each hit its date and the path and line of its file."""
-    told: dict[str, Any] = answer.model_dump(mode="json")
+    # Hits from shared namespaces have a field more, which says whose they are.
+    told: dict[str, Any] = answer.model_dump(mode="json", serialize_as_any=True)
     for hit, shown in zip(answer.memories, told["memories"], strict=True):
         result = search_result(hit, cited)
         shown |= {"path": result["file"], "line": result["startLine"], "date": result["date"]}

@@ -63,6 +63,16 @@ def test_who_has_no_memories_is_named_and_how_to_look_at_somebody_elses(command)
     )
 
 
+def test_a_search_also_finds_what_is_shared_with_the_agent():
+    run("remember", "The harbour opens at six.", "--agent", "ops")
+    run("share", "ops", "--with", "coder")
+    shown = run("search", "harbour", "--agent", "coder")
+    assert "The harbour opens at six." in shown.stdout
+    assert "shared from ops" in shown.stdout
+    (hit,) = json.loads(run("search", "harbour", "--agent", "coder", "--json").stdout)["memories"]
+    assert hit["shared_from"] == "ops"
+
+
 def test_a_filter_that_nothing_passes_is_not_an_empty_memory():
     assert run("list", "--kind", "event").stdout == "No memory of default is of this kind and state.\n"
 
