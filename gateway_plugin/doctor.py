@@ -80,7 +80,11 @@ async def examine(
     yield Check(
         "clock", abs(ahead) <= _SKEW_SECONDS, f"{ahead:+d} s to the relayer's", "set this machine's clock"
     )
-    yield await canary(client, identity, clock=clock, holder=holder)
+    yield SKIPPED if settings.disabled else await canary(client, identity, clock=clock, holder=holder)
+
+
+SKIPPED: Final = Check("canary", True, "not written: memory is switched off by MEMRELAY_DISABLE")
+"""In place of `canary` while memory is switched off."""
 
 
 async def canary(client: RelayerClient, identity: Identity, *, clock: Clock, holder: KeyHolder) -> Check:

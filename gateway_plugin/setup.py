@@ -48,16 +48,22 @@ def settings_from(
 
 
 def holder_for(
-    settings: PluginSettings, environ: MutableMapping[str, str], *, secret: str | None = None
+    settings: PluginSettings,
+    environ: MutableMapping[str, str],
+    *,
+    secret: str | None = None,
+    create: bool = True,
 ) -> KeyHolder:
     """Load the keys from the argument ``secret``, the host's configuration, the environment or the disk, in this order.
+
+    If there are none, a secret is created if ``create`` is true.
 
     Raises:
         IdentityError: see `load_keys`.
     """
     if secret is None and settings.key is not None:
         secret = settings.key.get_secret_value()
-    return load_keys(environ, given=secret, notify=notify)
+    return load_keys(environ, given=secret, create=create, notify=notify)
 
 
 def secret_source(settings: PluginSettings, environ: MutableMapping[str, str]) -> str:

@@ -25,7 +25,7 @@ from gateway_plugin.commands.run import (
     open_outbox,
     used,
 )
-from gateway_plugin.doctor import Check, canary, examine
+from gateway_plugin.doctor import SKIPPED, Check, canary, examine
 from gateway_plugin.hosting import HostExamination, host_adapters
 from gateway_plugin.keys.identity import DEFAULT_AGENT, KeyHolder, RootHolder, parse_session_key, typed
 from gateway_plugin.outbox.queue import Outbox
@@ -160,6 +160,9 @@ def doctor(
         _accept_rollback(run)
     elif only_canary:
         context = run.context
+        if context.settings.disabled:
+            _print(run, [SKIPPED])
+            return
         check = run.ask(
             lambda client, identity: canary(client, identity, clock=SystemClock(), holder=context.holder)
         )

@@ -242,7 +242,7 @@ def find_context(url: str | None, agent: str | None) -> CliContext:
 
     def find() -> CliContext:
         settings = settings_from(None, os.environ, url=url)
-        holder = holder_for(settings, os.environ)
+        holder = holder_for(settings, os.environ, create=not settings.disabled)
         # An empty name, as from an unset variable, is refused, so that the command does not use another agent's memories.
         whose, *below = (None,) if agent is None else agent.split("/")
         try:

@@ -34,18 +34,23 @@ _taking = threading.Lock()
 
 
 def load_keys(
-    environ: MutableMapping[str, str], *, given: str | None = None, notify: Callable[[str], None]
+    environ: MutableMapping[str, str],
+    *,
+    given: str | None = None,
+    create: bool = True,
+    notify: Callable[[str], None],
 ) -> KeyHolder:
     """Load the gateway's secret, or create one, and return the keys that belong to it.
 
     Args:
         environ: the process's environment; secrets are removed from it.
         given: the secret from the host's configuration, with ``${NAME}`` already replaced; None if it has none.
+        create: whether to create a secret if there is none.
         notify: called with messages for a person when a secret was created.
 
     Raises:
         IdentityError: the secret is malformed, unreadable, or readable by other users, or a variable that should hold it
-            is empty. The error never shows a value.
+            is empty, or there is no secret and none is created. The error never shows a value.
     """
     if given is None:
         _refuse_empty(environ)
@@ -63,7 +68,7 @@ def load_keys(
             return AgentHolder.parse(parse_secret(agent_secret, source="MEMRELAY_AGENT_SECRET"), certificate)
         if root_secret is not None:
             return RootHolder(RootKeys(parse_secret(root_secret, source="MEMRELAY_SECRET")))
-        return RootHolder(RootKeys(_from_file(environ, notify)))
+        return RootHolder(RootKeys(_from_file(environ, notify, create=create)))
     except InvalidSecret as error:
         raise IdentityError(str(error)) from error
 
@@ -100,7 +105,7 @@ def _take(environ: MutableMapping[str, str], name: str) -> str | None:
         return _taken.get(name)
 
 
-def _from_file(environ: MutableMapping[str, str], notify: Callable[[str], None]) -> bytes:
+def _from_file(environ: MutableMapping[str, str], notify: Callable[[str], None], *, create: bool) -> bytes:
     path = secret_path(environ)
     if environ.get(_FILE_VARIABLE):
         try:
@@ -109,7 +114,11 @@ def _from_file(environ: MutableMapping[str, str], notify: Callable[[str], None])
             raise IdentityError(f"MEMRELAY_SECRET_FILE names {path}, which does not exist") from error
     try:
         return _parse(path)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if not create:
+            raise IdentityError(
+                "this gateway has no secret yet, and none is created while memory is switched off: unset MEMRELAY_DISABLE"
+            ) from error
         known = _known_before(environ)
         if create_private(path, secrets.token_hex(SECRET_SIZE).encode() + b"\n"):
             notify(

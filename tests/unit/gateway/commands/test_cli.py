@@ -90,6 +90,16 @@ def test_a_refusal_is_exit_code_1_with_its_reason(wire):
     assert "different secret" in done.stderr
 
 
+def test_no_secret_is_created_while_memory_is_switched_off(monkeypatch, tmp_path):
+    monkeypatch.delenv("MEMRELAY_SECRET")
+    monkeypatch.setattr(gateway_secret, "_taken", {})
+    monkeypatch.setenv("MEMRELAY_DISABLE", "1")
+    done = run("list")
+    assert done.exit_code == 2
+    assert "unset MEMRELAY_DISABLE" in done.stderr
+    assert not list(tmp_path.rglob("secret"))
+
+
 @pytest.mark.parametrize("secret", ["abc", "zz" * 32])
 def test_a_malformed_secret_is_exit_code_2_and_not_shown(monkeypatch, secret):
     monkeypatch.setenv("MEMRELAY_SECRET", secret)

@@ -162,6 +162,13 @@ def test_a_doctor_names_what_fails_and_the_fix(typed, wire, monkeypatch, breakag
     assert fix in lines[failing + 1]
 
 
+@pytest.mark.parametrize("options", [(), ("--canary",)])
+def test_a_doctor_writes_no_canary_while_memory_is_switched_off(typed, wire, monkeypatch, options):
+    monkeypatch.setenv("MEMRELAY_DISABLE", "1")
+    assert "canary: not written: memory is switched off" in typed("doctor", *options).stdout
+    assert not wire.memories
+
+
 def test_a_relayer_that_needs_a_newer_gateway_names_both_versions(typed, wire):
     wire.min_client = "9.1.0"
     found = typed("doctor").stdout
