@@ -199,6 +199,10 @@ def search(
     run.json(told_with_sources(answer, cited))
     if answer.memories:
         run.memories(answer.memories, SystemClock().now(), cited=cited)
+    elif as_of and not answer.considered:
+        run.say(f"Nothing was known to {context.identity.namespace} at that time.")
+    elif fields["where"] and not answer.considered:
+        run.say(f"No memory of {context.identity.namespace} has these tags and this metadata.")
     else:
         run.nothing_found(context.identity.namespace, answer.considered, show_all="--floor 0")
 
@@ -323,7 +327,8 @@ def status(run: Run, called: typer.Context) -> None:
             "key": f"{key[:4]}...{key[-4:]}",
             "memory": switches,
             **{name: "on" if enabled else "off in the host's settings" for name, enabled in given.items()},
-            "accepted": "yes" if listed.namespaces else "yes, nothing stored yet",
+            # A page may be empty although there are more.
+            "accepted": "yes" if listed.namespaces or listed.next_cursor else "yes, nothing stored yet",
         }
 
     run.facts(with_client(context.settings, check))

@@ -234,7 +234,9 @@ async def _accepted(client: RelayerClient, identity: Identity) -> Check:
         refused = isinstance(error, RelayerRefused)
         fix = f"memrelay serve --accounts {identity.account}" if refused else "see what answers there"
         return Check("accepted", False, str(error), fix)
-    return Check("accepted", True, "yes" if listed.namespaces else "yes, and nothing is stored yet")
+    # A page may be empty although there are more.
+    stored = listed.namespaces or listed.next_cursor
+    return Check("accepted", True, "yes" if stored else "yes, and nothing is stored yet")
 
 
 def _parts(version: str) -> tuple[int, ...]:

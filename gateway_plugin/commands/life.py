@@ -22,7 +22,7 @@ from gateway_plugin.commands.run import (
     with_client,
 )
 from gateway_plugin.errors import RelayerRefused
-from gateway_plugin.keys.identity import Identity, NamespaceRef, RootHolder
+from gateway_plugin.keys.identity import Identity, NamespaceRef, RootHolder, typed
 from gateway_plugin.outbox.sender import erase_texts, forget_namespace
 from gateway_plugin.recall.consolidation import ConsolidationReport, Difference, difference, last_report, take
 from relayer.wire.amounts import parse_seconds
@@ -297,7 +297,8 @@ def _print(run: Run, view: ErasureView, waiting: int) -> None:
     if waiting:
         run.say(f"undelivered turns that are also erased: {waiting}")
     if view.state != "confirmed":
-        run.say(f"check the progress with: memrelay-gateway erasure {view.id}")
+        whose = "" if run.agent is None else f" --agent {typed(run.context.identity.namespace)}"
+        run.say(f"check the progress with: memrelay-gateway erasure {view.id}{whose}")
 
 
 def _show(output: Output, view: ErasureView) -> None:

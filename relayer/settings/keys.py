@@ -108,7 +108,10 @@ def require_relayer_key(settings: RelayerSettings, say: Callable[[str], None]) -
         ConfigurationError: a key is required but there is none, or as `find_relayer_key` and `make_relayer_key`.
     """
     if settings.store is None:
-        check_kept(settings.data.expanduser(), "the data directory")
+        folder = settings.data.expanduser()
+        if folder.exists() and not folder.is_dir():
+            raise ConfigurationError(f"--data: {folder} is not a directory")
+        check_kept(folder, "the data directory")
     key = find_relayer_key(settings)
     if key is not None:
         return key

@@ -73,6 +73,17 @@ def test_a_search_also_finds_what_is_shared_with_the_agent():
     assert hit["shared_from"] == "ops"
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--as-of", "2020-05-01"), "Nothing was known to coder at that time.\n"),
+        (("--tag", "boats"), "No memory of coder has these tags and this metadata.\n"),
+    ],
+)
+def test_a_search_that_is_narrowed_to_nothing_does_not_call_the_memory_empty(options, said):
+    assert run("search", "harbour", "--agent", "coder", *options).stdout == said
+
+
 def test_a_filter_that_nothing_passes_is_not_an_empty_memory():
     assert run("list", "--kind", "event").stdout == "No memory of default is of this kind and state.\n"
 
