@@ -50,7 +50,6 @@ from gateway_plugin.recall.sharing import MergedResponse, Shares, recall_shared
 from gateway_plugin.sessions import Toggles
 from gateway_plugin.setup import settings_from, shares_path
 from relayer.wire.command_line import FAILED, USAGE, application, complain, fail, span
-from relayer.wire.redaction import redact
 from relayer.wire.schemas import (
     AskRequest,
     ListRequest,
@@ -113,11 +112,9 @@ def remember(
     if stored.status == "refused":
         fail(FAILED, f"rejected by the relayer: {stored.code}", "")
     run.say(f"{'known already' if stored.status == 'duplicate' else 'remembered'}: {stored.id}")
-    if not secret and (kinds := redact(said).kinds):
-        kept = run.ask(lambda client, identity: client.get_memory(identity, stored.id)).memory.text
-        if kept != said:
-            left_out = " and the ".join(kind.replace("_", " ") for kind in kinds)
-            run.say(f"stored without the {left_out}; --secret keeps {'it' if len(kinds) == 1 else 'them'}")
+    if not secret and (left_out := life.secrets_left_out(run, said, stored.id)):
+        them = "it" if len(left_out) == 1 else "them"
+        run.say(f"stored without the {' and the '.join(left_out)}; --secret keeps {them}")
 
 
 def _metadata_field(given: str) -> tuple[str, object]:

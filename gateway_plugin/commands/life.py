@@ -28,6 +28,7 @@ from gateway_plugin.recall.consolidation import ConsolidationReport, Difference,
 from relayer.wire.amounts import parse_seconds
 from relayer.wire.command_line import FAILED, USAGE, fail
 from relayer.wire.fields import MAX_TTL_SECONDS, one_line, render_time
+from relayer.wire.redaction import redact
 from relayer.wire.schemas import (
     DeleteRequest,
     DeleteResponse,
@@ -93,6 +94,18 @@ def edit(
     answer = run.ask(lambda client, identity: client.supersede(identity, memory_id, request))
     done = ", ".join(word for word, change in changes.items() if change)
     run.tell(answer, f"{done}: {answer.id} (a new version of {answer.supersedes})")
+    if text is not None and (left_out := secrets_left_out(run, text, answer.id)):
+        run.say(f"stored without the {' and the '.join(left_out)}")
+        run.say("to keep all of it: memrelay-gateway remember --secret TEXT, and forget this memory")
+
+
+def secrets_left_out(run: Run, said: str, memory_id: str) -> list[str]:
+    """Return the kinds of secrets in what was said that the relayer did not store with the memory."""
+    kinds = redact(said).kinds
+    if not kinds:
+        return []
+    stored = run.ask(lambda client, identity: client.get_memory(identity, memory_id)).memory.text
+    return [] if stored == said else [kind.replace("_", " ") for kind in kinds]
 
 
 @command()

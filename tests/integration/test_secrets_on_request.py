@@ -73,6 +73,22 @@ def test_the_command_line_says_what_was_left_out_and_keeps_it_on_request(shared_
         assert WIFI in site.texts()
 
 
+def test_an_edit_says_what_was_left_out(shared_relayer, secret, tmp_path):
+    with PluginSite(tmp_path, shared_relayer, secret) as site:
+        known = site.command("remember", WIFI, "--secret").stdout.split()[-1]
+        told = site.command("edit", known, f"At home, {WIFI}").stdout
+        assert "stored without the password" in told
+        changed = told.split()[1]
+        assert "stored without" not in site.command("edit", changed, "The wifi is down.").stdout
+
+
+def test_an_erasure_is_followed_with_the_agent_that_was_named(shared_relayer, secret, tmp_path):
+    with PluginSite(tmp_path, shared_relayer, secret) as site:
+        known = site.command("remember", "The harbour opens at six.", "--agent", "er").stdout.split()[-1]
+        told = site.command("erase", known, "--agent", "er", "--yes").stdout
+        assert told.endswith("--agent er\n")
+
+
 @pytest.mark.parametrize("way", ["rotate", "backup"])
 def test_a_copy_of_the_memories_has_the_secret_that_was_kept(shared_relayer, secret, tmp_path, way):
     with PluginSite(tmp_path, shared_relayer, secret) as site:
