@@ -195,7 +195,7 @@ def search(
     cited = cited_files(context)
     run.json(told_with_sources(answer, cited))
     if answer.memories:
-        run.memories(answer.memories, SystemClock().now(), cited=cited)
+        run.memories(answer.memories, SystemClock().now(), owners=context.settings.owners, cited=cited)
     elif as_of and not answer.considered:
         run.say(f"Nothing was known to {context.identity.namespace} at that time.")
     elif fields["where"] and not answer.considered:
@@ -217,7 +217,7 @@ def ask_memories(
     run.json(answer)
     if answer.status == "answered":
         run.say(answer.answer)
-        run.memories(answer.citations, SystemClock().now())
+        run.memories(answer.citations, SystemClock().now(), owners=run.context.settings.owners)
     else:
         run.say(f"Nothing among {answer.considered} memories tells.")
 
@@ -255,7 +255,7 @@ def list_memories(
     namespace, answer = run.ask(fetch)
     run.json(answer)
     if answer.memories:
-        run.memories(answer.memories, SystemClock().now())
+        run.memories(answer.memories, SystemClock().now(), owners=run.context.settings.owners)
     if answer.total:
         run.say(f"{len(answer.memories)} of {answer.total} memories of {namespace}")
     elif wanted:
@@ -279,6 +279,7 @@ def show(run: Run, memory_id: Annotated[str, typer.Argument(metavar="ID")]) -> N
     run.memories(
         (answer.memory, *(one for one in answer.history if one.id != answer.memory.id)),
         SystemClock().now(),
+        owners=run.context.settings.owners,
         whole=True,
     )
 

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -48,7 +48,7 @@ from gateway_plugin.keys.identity import (
     parse_session_key,
 )
 from gateway_plugin.outbox.queue import Outbox, outbox_path
-from gateway_plugin.recall.formatting import age_in_words, told_at
+from gateway_plugin.recall.formatting import age_in_words, label_of_others, told_at
 from gateway_plugin.recall.sharing import SharedHit
 from gateway_plugin.settings.model import DEFAULT_URL, PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
@@ -104,26 +104,33 @@ class Output:
         memories: Sequence[Memory],
         now: float,
         *,
+        owners: Collection[str],
         cited: Mapping[str, str] | None = None,
         whole: bool = False,
     ) -> None:
-        """Print memories, one per row; hits with their relevance, their date, and the file and line that they come from."""
+        """Print memories, one per row; hits with their relevance, their date, and the file and line that they come from.
+
+        If some are not the own words of the agent's owner, whose ids are ``owners``, a column says who said them and where.
+        """
         moment = datetime.fromtimestamp(now, UTC).astimezone()
         hits = any(isinstance(memory, RecallHit) for memory in memories)
+        labels = [label_of_others(memory, owners) for memory in memories]
         rows = []
-        for memory in memories:
+        for memory, label in zip(memories, labels, strict=True):
             age = age_in_words(told_at(memory), moment)
             relevance = (f"{memory.relevance:.2f}",) if isinstance(memory, RecallHit) else ()
             state = "" if memory.state == "live" else f" ({memory.state})"
             state += f" (not to mention: {', '.join(memory.unmentioned)})" if memory.unmentioned else ""
+            said = (one_line(memory.text), *((label,) if any(labels) else ()))
             source = (_origin(memory, cited or {}),) if hits else ()
-            rows.append((memory.id, *relevance, age, memory.kind + state, one_line(memory.text), *source))
+            rows.append((memory.id, *relevance, age, memory.kind + state, *said, *source))
         headings = (
             "id",
             *(("relevance",) if hits else ()),
             "when",
             "kind",
             "text",
+            *(("whose",) if any(labels) else ()),
             *(("source",) if hits else ()),
         )
         self._rows(headings, rows, long="text", whole=whole)

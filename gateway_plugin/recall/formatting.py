@@ -26,7 +26,7 @@ from gateway_plugin.text.word_lists import is_trifle
 from gateway_plugin.text.wrappers import OUR_TAG, scan
 from gateway_plugin.turn.gates import OWN_VOICE, Hearing, passes, voice
 from gateway_plugin.turn.status import HitTrace, Injection
-from relayer.wire.fields import clip, escape, is_no_recall, one_line
+from relayer.wire.fields import Audience, clip, escape, is_no_recall, one_line
 from relayer.wire.relevance import PROBABLY_HELPS
 from relayer.wire.schemas import ContextResponse, Memory, RecallHit
 from relayer.wire.service import SECTIONS, ProfileLine, ProfileResponse, StandingLine, render
@@ -306,6 +306,18 @@ def label_of(memory: Memory, hearing: Hearing) -> str:
         "the user of another account" if isinstance(memory, SharedHit) and memory.is_foreign else "the user"
     )
     return voice(memory, hearing, noted=memory.extractor.startswith(_MODEL), user=user)
+
+
+def label_of_others(memory: Memory, owners: Collection[str]) -> str:
+    """Return who said a memory and where; "" for the owner's own and for what belongs to the agent, such as files."""
+    hearing = Hearing.of_owner(owners, "")
+    if not hearing.is_own(memory):
+        return one_line(label_of(memory, hearing))
+    if memory.audience != Audience.DIRECT or passes(memory, hearing.audiences):
+        return ""
+    person = memory.source.speaker or "someone"
+    said = voice(memory, hearing, noted=memory.extractor.startswith(_MODEL), user=person)
+    return one_line(f"{said} in the direct chat {memory.source.place}")
 
 
 def may_be_told(text: str) -> bool:
