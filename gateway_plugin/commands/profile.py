@@ -82,7 +82,8 @@ def profile(
     elif told.document:
         run.raw(told.document.removesuffix("\n"))
     elif not run.as_json:
-        complain("no memories match these options", "see: memrelay-gateway list")
+        direct = "" if audience else "direct chats are left out; add them with --audience direct, or "
+        complain("no memories match these options", f"{direct}see: memrelay-gateway list")
 
 
 def _show_standing(run: Run) -> None:

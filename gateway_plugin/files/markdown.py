@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from pathlib import PurePath
@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import yaml
 
+from gateway_plugin.recall.formatting import label_of_others
 from gateway_plugin.turn.gates import PROJECTS_APART
 from relayer.wire.fields import SourceInfo, cut, one_line
 from relayer.wire.labels import (
@@ -185,19 +186,21 @@ _MOST_IMPORTANT: Final = 10
 _MOST_BYTES: Final = 2_000
 
 
-def render_daily(memories: Iterable[Memory], place: tzinfo) -> dict[str, str]:
-    """Return memory-core's daily logs, as texts by file name."""
+def render_daily(memories: Iterable[Memory], place: tzinfo, owners: Collection[str] = ()) -> dict[str, str]:
+    """Return memory-core's daily logs, as texts by file name; ``owners`` are the ids of the owner, see `_line`."""
     files: dict[str, str] = {}
     for name, day in sorted(_by_day(memories, place).items()):
-        bullets = "\n".join(f"- {one_line(memory.text)}" for _, memory in day)
+        bullets = "\n".join(_line(memory, owners) for _, memory in day)
         files[f"{name}.md"] = f"# {name}\n\n{bullets}\n"
     return files
 
 
-def render_memsearch(memories: Iterable[Memory], place: tzinfo) -> dict[str, str]:
-    """Return memsearch's daily logs, as texts by file name."""
+def render_memsearch(
+    memories: Iterable[Memory], place: tzinfo, owners: Collection[str] = ()
+) -> dict[str, str]:
+    """Return memsearch's daily logs, as texts by file name; ``owners`` are the ids of the owner, see `_line`."""
     return {
-        f"{name}.md": "\n".join([f"# {name}", *_sections(day)]) + "\n"
+        f"{name}.md": "\n".join([f"# {name}", *_sections(day, owners)]) + "\n"
         for name, day in sorted(_by_day(memories, place).items())
     }
 
@@ -250,13 +253,19 @@ def last_section(text: str) -> Section | None:
     return last
 
 
-def _sections(day: Iterable[tuple[datetime, Memory]]) -> Iterator[str]:
+def _sections(day: Iterable[tuple[datetime, Memory]], owners: Collection[str]) -> Iterator[str]:
     last: Section | None = None
     for moment, memory in day:
         section = section_of(memory, moment)
         yield from section.below(last)
-        yield f"- {one_line(memory.text)}"
+        yield _line(memory, owners)
         last = section
+
+
+def _line(memory: Memory, owners: Collection[str]) -> str:
+    """Return a memory as a bullet. Unless it is the owner's own, it begins with who said it and where, as an import reads it."""
+    label = label_of_others(memory, owners).removeprefix("said by ")
+    return f"- {label}: {one_line(memory.text)}" if label else f"- {one_line(memory.text)}"
 
 
 def _word(text: str) -> str:

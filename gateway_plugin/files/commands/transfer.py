@@ -14,7 +14,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -45,6 +45,7 @@ from gateway_plugin.files.memwal import MemWalAccess, Walked, import_memwal, lis
 from gateway_plugin.keys.identity import DEFAULT_AGENT, DEFAULT_NAME, KeyHolder
 from gateway_plugin.keys.private_files import replace_private
 from gateway_plugin.settings.model import safe_load
+from gateway_plugin.turn.gates import Hearing, passes
 from relayer.wire import names
 from relayer.wire.command_line import FAILED, USAGE, answer_in_lines, complain, fail, span
 from relayer.wire.schemas import Memory
@@ -82,11 +83,20 @@ def export(
         list[str] | None,
         typer.Option(help="live, superseded or forgotten; default: live. Only live ones can be imported."),
     ] = None,
+    audience: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="agent, direct or group; repeatable; default: all, but in Markdown nothing that others said."
+        ),
+    ] = None,
     transcripts: Annotated[
         bool, typer.Option("--transcripts", help="Also export stored transcripts; only with jsonl.")
     ] = False,
 ) -> None:
     """Write an agent's memories to a file, or as daily logs in Markdown to a directory.
+
+    Who reads Markdown, or imports it, cannot tell what was said in confidence. So it has nothing from groups and from other
+    people's direct chats, unless --audience asks for it; such a line then says who said it.
 
     Example: memrelay-gateway export memories.jsonl --agent coder
 
@@ -100,7 +110,8 @@ def export(
         )
     if transcripts and style is not ExportFormat.JSONL:
         fail(USAGE, "--transcripts: not supported with Markdown", "leave out --format")
-    wanted: dict[str, object] = {"kinds": kind or (), **({"states": state} if state else {})}
+    filters = {"states": state, "audiences": audience}
+    wanted: dict[str, object] = {"kinds": kind or (), **{name: one for name, one in filters.items() if one}}
     if transcripts:
         wanted["transcripts"] = True
     if target == "-":
@@ -115,6 +126,10 @@ def export(
 
     found = with_client(context.settings, fetched)
     memories = [one for one in found if isinstance(one, Memory)]
+    owners, total = context.settings.owners, len(memories)
+    if style is not ExportFormat.JSONL and not audience:
+        memories = _without_others(memories, owners)
+    left_out = total - len(memories)
     turns = [one for one in found if isinstance(one, KeptTurn)]
     if style is ExportFormat.JSONL:
         lines = (
@@ -128,14 +143,25 @@ def export(
     else:
         place = datetime.now(UTC).astimezone().tzinfo or UTC
         render = render_daily if style is ExportFormat.DAILY_MD else render_memsearch
-        files = render(memories, place)
+        files = render(memories, place, owners)
         written = [_write(str(Path(target) / name), text) for name, text in files.items()]
     if target != "-":
         also = f" and {len(turns)} turns" if turns else ""
         run.tell(
-            {"memories": len(memories), "turns": len(turns), "files": written},
+            {"memories": len(memories), "turns": len(turns), "files": written, "left_out": left_out},
             f"exported: {len(memories)} memories{also} to {target}",
         )
+        if left_out:
+            run.say(
+                f"left out: {left_out}, said in groups or in other people's direct chats; add --audience agent --audience direct "
+                "--audience group, or name your own ids in owners"
+            )
+
+
+def _without_others(memories: Iterable[Memory], owners: Collection[str]) -> list[Memory]:
+    """Return the memories that belong to the agent, or that its owner said."""
+    audiences = Hearing.of_owner(owners, "").lasting
+    return [one for one in memories if passes(one, audiences)]
 
 
 class ImportSource(StrEnum):
