@@ -337,7 +337,8 @@ class Recaller:
         if self._settings.recall.namespace_instruction:
             injection = replace(injection, instruction=namespace_instruction(identity.namespace))
         if injection.status == "refused:rollback_detected":
-            self._notify_once(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
+            # Without the detail, which has the id of the request and would make each notice a new one.
+            self._notify_once(f"agent {identity.agent}: {_ROLLED_BACK}")
         trace = replace(trace, gates=turn.gates)
         self._last.note(identity.ref, trace)
         if self._counts is not None:
