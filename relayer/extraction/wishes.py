@@ -1,7 +1,8 @@
 """Wishes not to be reminded: "please don't mention her", "never bring up the accident again".
 
 `is_wish` recognises one in fifteen languages, by words in ``data/wishes.toml``: a verb of speaking or reminding, in a form in which
-people ask for something, together with a negation, and without words of other sentences ("he never mentions his father").
+people ask for something, together with a negation, and without words of other sentences ("he never mentions his father"). A wish
+that others are not told ("don't mention the party to Alice") is none: who says it wants to be told.
 `subject_of` returns the words of the person, the thing or the event that it is about. ``python -m bench.wishes`` counts how
 many wishes are recognised, and how many other sentences are taken for one.
 """
@@ -25,11 +26,12 @@ MOST_WORDS = 4
 """The maximum number of words by which a wish says what it is about."""
 # A text of more lines is a document and says no wish. Of one line the first sentences are read, because an event loop waits.
 _MOST_SENTENCES = 12
-# The number of words on either side of a verb of talking among which "about" is looked for.
+# The number of words on either side of a verb of talking among which "about" is looked for; of words after "to", people.
 _NEAR = 3
 # Vowel signs of Devanagari belong to a word, but are no letters.
 _LETTER = r"[\w\u0900-\u0963]"
 _WORD = re.compile(rf"(?=[^\W\d_]){_LETTER}+")
+_CLAUSE_END = re.compile("[,;:!?()\uff0c\uff1b\u060c]")
 # Quoted words are those of another person or of a text.
 _QUOTED = re.compile('["\u201c\u201e\u00ab\u300c]')
 _PARTS_OF_TEXTS = frozenset({"zh", "ja"})
@@ -105,7 +107,43 @@ def _languages(sentence: str) -> list[str]:
         if (_pattern("about", lang).search(folded) or _talks_of(folded, lang))
         and _pattern("not", lang).search(folded)
         and not _pattern("unless", lang).search(folded)
+        and not _to_others(folded, lang)
     ]
+
+
+def _to_others(folded: str, lang: str) -> bool:
+    """Return whether something is not to be said to other people: the speaker wants to be told of it as before."""
+    # Of "don't mention Rex, it is hard for her" only the part with the verb tells who listens.
+    return any(
+        _has_listener(clause, lang)
+        for clause in _CLAUSE_END.split(folded)
+        if _found("about", lang, clause) or _found("talk", lang, clause)
+    )
+
+
+def _has_listener(clause: str, lang: str) -> bool:
+    """Return whether a part of a sentence names other people as those to whom something is said, and not the speaker."""
+    if _found("speaker", lang, clause):
+        return False
+    if lang in _lists()["no_listener"]:
+        clause = _pattern("no_listener", lang).sub(" ", clause)
+    if _found("listener", lang, clause):
+        return True
+    for name in ("before_listener", "before_people"):
+        for match in _pattern(name, lang).finditer(clause) if lang in _lists()[name] else ():
+            after = clause[match.end() :].lstrip()
+            if name == "before_listener" and after[:1].isupper():
+                return True
+            # "To my kids" belongs together; "to" and what is after "of" do not.
+            near = _pattern("of", lang).split(after)[0].split()[:_NEAR]
+            if _found("people", lang, " ".join(near)):
+                return True
+    return False
+
+
+def _found(name: str, lang: str, folded: str) -> bool:
+    """Return whether a text has any phrase of a list; a list need not have every language."""
+    return lang in _lists()[name] and bool(_pattern(name, lang).search(folded))
 
 
 def _talks_of(folded: str, lang: str) -> bool:

@@ -96,6 +96,77 @@ def test_a_wish_is_about_what_it_names_or_else_what_was_named_before(wish, befor
     assert wish_in(wish, before) == words
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Please don't mention the surprise party to Alice.",
+        "Never mention the trip to Oslo in front of the kids.",
+        "Don't talk to my mother about the party.",
+        "Don't mention the party when Alice is around.",
+        "Bitte erwähne die Überraschungsfeier nicht gegenüber Jürgen.",
+        "Bitte erwähne die Feier nicht vor den Kindern.",
+        "No menciones la fiesta delante de Alicia.",
+        "No le menciones la fiesta a Alicia.",
+        "Ne mentionne pas la fête devant Alice.",
+        "Ne parle pas de la fête surprise à ma mère.",
+        "Non menzionare la festa davanti ad Alice.",
+        "Não mencione a festa na frente das crianças.",
+        "Praat niet over het feest tegen Alice.",
+        "Nie wspominaj o prezencie przy dzieciach.",
+        "\u041d\u0435 упоминай праздник при Алисе.",
+        "Ayşe'nin yan\u0131nda partiden bahsetme.",
+        "लिज़ के सामने पार्टी का ज़िक्र मत करो",
+        "لا تذكر الحفلة أمام أليس",
+        "아이들 앞에서 파티 얘기 하지 마세요",
+        "别在爱丽丝面前提派对",
+        "不要跟爱丽丝提派对的事",
+        "アリスの前でパーティーの話をしないで",
+    ],
+)
+def test_what_others_are_not_to_be_told_is_not_kept_from_who_says_it(sentence):
+    assert not is_wish(sentence)
+    assert wish_in(sentence) == ()
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Don't mention Leyla to me again.",
+        "don't bring it up with us",
+        "never mention the trip to Oslo again",
+        "Please don't mention my engagement to Tom.",
+        "please don't bring up my ex, it is hard to see her",
+        "Please dont bring up Leyla around Christmas",
+        "Don't talk about my father in front of me",
+        "Never bring up the accident in front of the house",
+        "erwähne Leyla nicht mehr mir gegenüber",
+        "Erwähne das Haus gegenüber nicht mehr",
+        "Sprich nicht mehr über das Verhältnis zu meinem Vater.",
+        "No menciones más a Alicia.",
+        "No le menciones más.",
+        "No me hables de mi madre delante de Ana.",
+        "Ne mentionne plus l'accident à Paris.",
+        "Ne parle plus de ma mère devant moi.",
+        "Non nominare più il viaggio a Oslo.",
+        "Não mencione mais a viagem ao Porto.",
+        "Praat niet meer over het proces tegen Jan.",
+        "ik wil niet aan mijn broer herinnerd worden",
+        "Nie wspominaj przy mnie o ojcu.",
+        "\u041d\u0435 упоминай при мне отца.",
+        "\u041d\u0435 упоминай Машу, ей плохо",
+        "Benim yan\u0131mda Ayşe'den bahsetme.",
+        "मेरे सामने मेरे पिता का ज़िक्र मत करो",
+        "لا تذكر أبي أمامي",
+        "내 앞에서 아빠 얘기 하지 마",
+        "别在我面前提他",
+        "别再跟我提她",
+        "私の前で彼の話をしないで",
+    ],
+)
+def test_what_the_speaker_does_not_want_to_hear_is_a_wish_whatever_it_looks_like(sentence):
+    assert is_wish(sentence)
+
+
 def test_a_wish_is_kept_whatever_else_would_be_said_of_it():
     turn = ConversationTurn(Role.USER, "What a day. please dont mention her. Thanks!")
     (found,) = [one for one in StatementExtractor().extract([turn]) if one.wish]
