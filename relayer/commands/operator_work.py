@@ -512,9 +512,11 @@ async def restore(
         str | None, typer.Option(help="Place of a newer backup, when --from is an old copy.")
     ] = None,
 ) -> CommandReport:
-    """Restore a backup into an empty store, without memories that were erased since. This needs the relayer key of the backup.
+    """Restore a backup into an empty store, without memories that were erased since.
 
-    Example: MEMRELAY_RELAYER_KEY_FILE=relayer.key memrelay restore --from /backup/memrelay --data ~/restored
+    It needs the relayer key of the backup, in MEMRELAY_RELAYER_KEY or MEMRELAY_RELAYER_KEY_FILE.
+
+    Example: memrelay restore --from /backup/memrelay --data ~/restored
     """
     at = from_endpoint_url, from_region
     async with AsyncExitStack() as stack:

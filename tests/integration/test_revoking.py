@@ -106,7 +106,7 @@ def test_a_rotation_keeps_the_memories_and_shuts_the_old_keys_out(
     erased = owner.run(relayer, "erase", "--namespace", "--agent", "researcher", "--yes")
     assert "namespace researcher" in erased
     assert "namespace researcher" in owner.run(
-        relayer, "erasure", erased.split()[-1], "--agent", "researcher"
+        relayer, "erasure", erased.split()[-3], "--agent", "researcher"
     )
     assert SAID in owner.run(relayer, "list", "--agent", "r-2")
 
