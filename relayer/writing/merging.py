@@ -43,9 +43,9 @@ AMONG = 4
 """The number of memories that a search finds for each that is compared."""
 SAME_FROM = 0.9
 """The likelihood from which a newer statement says the same as an older one."""
-REPLACES_FROM = 0.93
+REPLACES_FROM = 0.9
 """The likelihood from which a newer statement replaces an older one."""
-CLAUSE_FROM = 0.95
+CLAUSE_FROM = 0.93
 """The same for a clause of an older one: what is over in a memory makes all of its clauses likelier."""
 FOLLOWS_FROM = 0.8
 """The likelihood from which a newer statement is shown before an older one."""
@@ -53,7 +53,7 @@ FOLLOWS_FROM = 0.8
 # The ratio of their odds from which the likeliest clause is far likelier than the second one.
 _ODDS = 16
 # The likelihood that remains if the reader's word is not enough to replace a statement: the newer one is shown first.
-_UNCERTAIN = 0.9
+_UNCERTAIN = 0.89
 # The likelihood that remains for two statements about two things: neither comes first.
 _OF_TWO_THINGS = 0.5
 # Words that join two statements without a comma, by language.

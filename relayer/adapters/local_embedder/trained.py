@@ -33,7 +33,7 @@ SHA256: Final[dict[Name, str]] = {
     "cross_encoder": "45ac2bfd556980179d4d293a294854384b439e4ee0246468a0bcbf32baa9cbd9",
     "message_layers": "469f184c5e549a6def52dd2006ecc3c7d67ab24cd3ca77c3b10bcd6ab9672fbc",
     "prompt_layers": "250acf3f2dbd81618bf150ae26d2cc19459471b8e45f692309be97d4d0612360",
-    "relation_reader": "1970121de3cf6b78d4b6da0cf57919de29a01562531929365e9e54b1ae38d04d",
+    "relation_reader": "a6c2f83be5e8b234718c0ef66344e557e4a240c855dc51d357e37062cb749905",
 }
 READ_TOKENS: Final = 96
 """The most tokens that are read of a message, of a prompt that is read together with a memory, and of that memory."""

@@ -304,7 +304,7 @@ async def test_a_memory_of_which_every_clause_is_over_is_replaced_whole(house):
 
 
 @pytest.mark.parametrize(
-    ("likely", "pinned"), [(0.93, False), (0.999, True)], ids=["probably over", "over, but pinned"]
+    ("likely", "pinned"), [(0.9, False), (0.999, True)], ids=["probably over", "over, but pinned"]
 )
 async def test_a_clause_stays_and_the_newer_statement_is_shown_first(house, likely, pinned):
     house.relations.state("The workshop is in room 214", MOVED, "replaces", likely)
