@@ -38,7 +38,7 @@ from relayer.wire.redaction import removed_kinds
 LONGEST = 600
 """The number of characters of the longest text that is compared."""
 LOOKED_AT = 5
-"""The number of live memories nearest in meaning that a memory is compared with."""
+"""The number of live memories, nearest first (`nearest_first`), that a memory is compared with."""
 AMONG = 4
 """The number of memories that a search finds for each that is compared."""
 SAME_FROM = 0.9
@@ -60,6 +60,8 @@ _OF_TWO_THINGS = 0.5
 _AND = {
     "de": "und", "en": "and", "es": "y", "fr": "et", "hi": "और", "it": "e", "nl": "en", "pl": "i", "pt": "e", "ru": "и", "tr": "ve",
 }  # fmt: skip
+# The most letters beside a number that is nothing but a value.
+_LETTERS_OF_A_UNIT = 2
 # Fewer words on one side of such a word are no statement: "bread and butter".
 _FEWEST_WORDS = 3
 # The cosine below which a memory is about something else: among a few, any is one of the nearest. Of what statements replace, one in
@@ -290,7 +292,7 @@ def clauses_of(memory: OpenedMemory) -> list[tuple[int, int]]:
 def _over(text: str, spans: Sequence[tuple[int, int]], relation: Relation) -> tuple[int, int] | None:
     """Return the span of the likeliest clause, and of those around it that are surely over as well; None for all of them.
 
-    A bare value that would be left says nothing without the rest: "4471" of "gate code, 4471".
+    A bare value that would be left says nothing without the rest: "4471" of "gate code, 4471", "18 km" of "long run, 18 km".
     """
     if len(spans) <= 1:
         return None
@@ -300,8 +302,8 @@ def _over(text: str, spans: Sequence[tuple[int, int]], relation: Relation) -> tu
     while last + 1 < len(spans) and relation.clauses[last + 1] >= CLAUSE_FROM:
         last += 1
     left = " ".join(text[slice(*span)] for span in (*spans[:first], *spans[last + 1 :]))
-    says_something = sum(map(str.isalpha, left)) > sum(map(str.isdigit, left))
-    return (spans[first][0], spans[last][1]) if says_something else None
+    is_bare = any(map(str.isdigit, left)) and sum(map(str.isalpha, left)) <= _LETTERS_OF_A_UNIT
+    return None if not left or is_bare else (spans[first][0], spans[last][1])
 
 
 def clause_spans(text: str) -> list[tuple[int, int]]:

@@ -295,6 +295,13 @@ async def test_a_bare_value_goes_with_the_clause_that_says_what_it_is(house):
     assert await live(house) == [new]
 
 
+async def test_a_number_with_a_word_that_says_what_it_is_stays(house):
+    replaced_by_moved(house, "The workshop is in room 214")
+    await wrote(house, "The workshop is in room 214, opened 12.03.1971")
+    await said(house, MOVED)
+    assert sorted(await live(house)) == sorted([MOVED, "opened 12.03.1971"])
+
+
 async def test_a_memory_of_which_every_clause_is_over_is_replaced_whole(house):
     replaced_by_moved(house, *CLAUSES.split(", "))
     old = await wrote(house, CLAUSES)
