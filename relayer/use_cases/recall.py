@@ -507,12 +507,9 @@ def _led_to(search: _Search, found: Sequence[Hit]) -> list[Hit]:
     near to, while what replaced it hardly looks like one.
     """
     opened, allowed = search.opened, search.allowed()
-    if not found:
-        return []
-    past = opened.past_numbers({"superseded"}, allowed)
-    gone = search.among(past, past=True).unread if len(past) else ()
-    newer = [new for hit in found for new in opened.replacing(hit.key)]
-    newer += [new for hit in gone for new in opened.replacing(hit.key)]
+    has_past = found and len(opened.index(past=True))
+    gone = search.among(allowed, past=True).unread if has_past else ()
+    newer = [new for hit in (*found, *gone) for new in opened.replacing(hit.key)]
     known = {hit.key for hit in found}
     return [
         Hit(key, 0.0, None, None, 0.0, spoken=False, evidence=0.0)
