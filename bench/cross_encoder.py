@@ -46,7 +46,6 @@ from bench.relevance import (
     is_left_out,
     learn_logistic,
     of_people,
-    of_weeks,
     searched,
 )
 from bench.svg import drawing
@@ -324,8 +323,7 @@ def read_second() -> list[Read]:
     """Search for the prompts of the people of no training, and read them together with the best candidates."""
     cross = CrossEncoder(E5())
     found = []
-    left_out = filter(is_left_out, of_people("fourth"))
-    for case in search([*of_people("second"), *left_out, *of_weeks(left_out=True)]):
+    for case in search([*of_people("second"), *filter(is_left_out, of_people("fourth"))]):
         if case.fill == 0 and case.kind in _OF_MEMORY:
             before = estimated(_reader(), case)
             at = to_read(before)
