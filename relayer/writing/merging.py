@@ -60,7 +60,7 @@ _OF_TWO_THINGS = 0.5
 _AND = {
     "de": "und", "en": "and", "es": "y", "fr": "et", "hi": "और", "it": "e", "nl": "en", "pl": "i", "pt": "e", "ru": "и", "tr": "ve",
 }  # fmt: skip
-# The most letters beside a number that is nothing but a value.
+# The most letters with a number that is nothing but a value.
 _LETTERS_OF_A_UNIT = 2
 # Fewer words on one side of such a word are no statement: "bread and butter".
 _FEWEST_WORDS = 3
