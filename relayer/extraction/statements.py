@@ -28,7 +28,7 @@ from relayer.extraction.requests import (
     is_unmarked_question,
     names_removed_secret,
 )
-from relayer.extraction.wishes import is_wish
+from relayer.extraction.wishes import is_forgetting, is_wish
 from relayer.extraction.words import (
     UNDETERMINED,
     Phrases,
@@ -434,7 +434,8 @@ def _judged(
     # What the user asks to remember is kept, and says nothing about whether the rest is meant in earnest.
     unreal = before.readings.message(parts.earnest, turn.role).unreal > UNREAL
     if unreal:
-        spans = parts.asked
+        # To forget what was said is an order about earlier chats, which reads like one in a game.
+        spans = tuple(span for span in spans if span in parts.asked or is_forgetting(prose[slice(*span)]))
     hits: list[_Hit] = []
     for number, span in enumerate(spans):
         if span in parts.courteous:
@@ -484,9 +485,12 @@ def _distinct(text: str, hits: Iterable[_Hit]) -> Generator[None, None, list[_Hi
 
 def _candidate(turn: ConversationTurn, text: str, lang: str, hit: _Hit, readings: Readings) -> Candidate:
     said = _with_head(text, hit.span, hit.head)
-    wish = turn.role is Role.USER and any(is_wish(said[slice(*span)]) for span in split_sentences(said))
+    sentences = [said[slice(*span)] for span in split_sentences(said)]
+    wish = turn.role is Role.USER and any(map(is_wish, sentences))
     kind = Kind(readings.kind(said)) if lang in READ_LANGUAGES else Kind.STATEMENT
-    kind = Kind.PREFERENCE if wish else kind
+    if wish:
+        # Forgetting is done once, so it is no preference; nor is it a task for later.
+        kind = Kind.STATEMENT if any(map(is_forgetting, sentences)) else Kind.PREFERENCE
     return Candidate(
         text=said,
         kind=kind,

@@ -1,7 +1,8 @@
 """Wishes not to be reminded: "please don't mention her", "never bring up the accident again".
 
 `is_wish` recognises one in fifteen languages, by words in ``data/wishes.toml``: a verb of speaking or reminding, in a form in which
-people ask for something, together with a negation, and without words of other sentences ("he never mentions his father"). A wish
+people ask for something, together with a negation, and without words of other sentences ("he never mentions his father"). "Forget
+what I said about it" is one, too. Accents may be missing, as in "nunca mas". A wish
 that others are not told ("don't mention the party to Alice") is none: who says it wants to be told.
 `subject_of` returns the words of the person, the thing or the event that it is about. ``python -m bench.wishes`` counts how
 many wishes are recognised, and how many other sentences are taken for one.
@@ -31,6 +32,7 @@ _NEAR = 3
 # Vowel signs of Devanagari belong to a word, but are no letters.
 _LETTER = r"[\w\u0900-\u0963]"
 _WORD = re.compile(rf"(?=[^\W\d_]){_LETTER}+")
+_LETTERS = re.compile(r"[^\W\d_]{2,}")
 _CLAUSE_END = re.compile("[,;:!?()\uff0c\uff1b\u060c]")
 # Quoted words are those of another person or of a text.
 _QUOTED = re.compile('["\u201c\u201e\u00ab\u300c]')
@@ -65,8 +67,9 @@ def _first_words() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     beginnings: defaultdict[str, set[str]] = defaultdict(set)
     listed = _lists()
     for lang, phrases in listed["about"].items():
-        for phrase in (*phrases, *listed["talk"].get(lang, ())) if lang not in _PARTS_OF_TEXTS else ():
-            first = phrase.split()[0]
+        verbs = (*phrases, *listed["talk"].get(lang, ()), *listed["forget"][lang])
+        for phrase in verbs if lang not in _PARTS_OF_TEXTS else ():
+            first = _bare(phrase.split()[0])
             (beginnings if first.endswith("*") else words)[first.rstrip("*")].add(lang)
     return words, beginnings
 
@@ -75,8 +78,9 @@ def _first_words() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
 def _pattern(name: str, lang: str) -> re.Pattern[str]:
     """Return a pattern that matches any phrase of a list."""
     # A longer phrase is found before a shorter one that it begins with.
-    ordered = map(re.escape, sorted(set(_lists()[name][lang]), key=lambda phrase: (-len(phrase), phrase)))
-    any_of = "|".join(one.replace(r"\ ", r"\s+").replace(r"\*", f"{_LETTER}*") for one in ordered)
+    phrases = set(map(_bare, _lists()[name][lang]))
+    ordered = map(re.escape, sorted(phrases, key=lambda phrase: (-len(phrase), phrase)))
+    any_of = "|".join(one.replace(r"\ ", r",?\s+").replace(r"\*", f"{_LETTER}*") for one in ordered)
     if lang in _PARTS_OF_TEXTS:
         return re.compile(any_of, re.IGNORECASE)
     return re.compile(rf"(?<!{_LETTER})(?:{any_of})(?:(?<=')|(?!{_LETTER}))", re.IGNORECASE)
@@ -84,6 +88,26 @@ def _pattern(name: str, lang: str) -> re.Pattern[str]:
 
 def _folded(text: str) -> str:
     return unicodedata.normalize("NFC", stream_safe(text)).replace("\u2019", "'")
+
+
+# Letters that many write instead of others, as the dotted i for the Turkish one, and the plain alef for all of them.
+_PLAIN = str.maketrans(
+    "\u0131\u0142\u00f8\u0622\u0623\u0625\u0649\u0629", "ilo\u0627\u0627\u0627\u064a\u0647"
+)
+
+
+def _bare(text: str) -> str:
+    """Return a folded text without the accents of Latin letters, which people leave out; each character stays one.
+
+    A letter that is a word keeps its accent: in Portuguese "\u00e0" is "to", and "a" is "the".
+    """
+    return text if text.isascii() else _LETTERS.sub(lambda word: "".join(map(_plain, word[0])), text)
+
+
+@cache
+def _plain(char: str) -> str:
+    is_latin = unicodedata.name(char, "").startswith("LATIN")
+    return (unicodedata.normalize("NFD", char)[0] if is_latin else char).translate(_PLAIN)
 
 
 def is_wish(sentence: str) -> bool:
@@ -96,19 +120,38 @@ def is_wish(sentence: str) -> bool:
     return bool(_languages(sentence))
 
 
+def is_forgetting(sentence: str) -> bool:
+    """Return whether a wish is to forget what was said about something."""
+    folded = _bare(_folded(sentence))
+    return any(_forgets(folded, lang) for lang in _languages(sentence))
+
+
 def _languages(sentence: str) -> list[str]:
     """Return the languages in which a sentence is such a wish."""
     if len(sentence) > LONGEST or _QUOTED.search(sentence):
         return []
-    folded = _folded(sentence)
+    folded = _bare(_folded(sentence))
     return [
-        lang
-        for lang in sorted(_candidates(folded))
-        if (_pattern("about", lang).search(folded) or _talks_of(folded, lang))
+        lang for lang in sorted(_candidates(folded)) if _forgets(folded, lang) or _is_unwanted(folded, lang)
+    ]
+
+
+def _forgets(folded: str, lang: str) -> bool:
+    """Return whether a sentence says to forget what was said, which is no such thing after "don't"."""
+    found = _pattern("forget", lang).search(folded)
+    if found is None or _found("forgot", lang, folded):
+        return False
+    return not _found("not", lang, _CLAUSE_END.split(folded[: found.start()])[-1])
+
+
+def _is_unwanted(folded: str, lang: str) -> bool:
+    """Return whether a sentence says that something is not to be mentioned, and not to other people only."""
+    return bool(
+        (_pattern("about", lang).search(folded) or _talks_of(folded, lang))
         and _pattern("not", lang).search(folded)
         and not _pattern("unless", lang).search(folded)
         and not _to_others(folded, lang)
-    ]
+    )
 
 
 def _to_others(folded: str, lang: str) -> bool:
@@ -185,7 +228,7 @@ def subject_of(wish: str, before: str = "") -> tuple[str, ...]:
         ('emil accident',)
     """
     languages = _languages(wish)
-    words = _content(wish, languages)
+    words = _named(wish, languages)
     if not words and before:
         words = _content(before[-LONGEST:], languages)
     names = [word for word in words if word[0] != word[0].lower()]
@@ -254,19 +297,62 @@ def wish_in(text: str, before: str = "") -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(found)))[:MOST_WORDS]
 
 
+def _named(wish: str, languages: list[str]) -> list[str]:
+    """Return the words for what a wish is about: those of the part with its verb, or of all of it if that has none."""
+    folded = _folded(wish)
+    bare = _bare(folded)
+    verbs = [
+        match.span()
+        for lang in languages
+        for name in ("forget", "about", "talk")
+        if lang in _lists()[name]
+        for match in _pattern(name, lang).finditer(bare)
+    ]
+    ends = [(0, 0), *(match.span() for match in _CLAUSE_END.finditer(bare)), (len(bare), len(bare))]
+    parts: dict[tuple[int, int], None] = {}
+    for start, end in verbs:
+        parts[
+            max(last for _, last in ends if last <= start), min(first for first, _ in ends if first >= end)
+        ] = None
+    words = [word for part in parts for word in _content(folded[slice(*part)], languages)]
+    if any(word[0] != word[0].lower() for word in words):
+        # Of several names the others are behind commas.
+        rest = folded[max(end for _, end in parts) :]
+        words += [
+            word for word in _content(rest, languages) if word[0] != word[0].lower() and "de" not in languages
+        ]
+    return list(dict.fromkeys(words)) or _content(folded, languages)
+
+
 def _content(text: str, languages: list[str]) -> list[str]:
     """Return the words of a text that are in no list of these languages, as they are written."""
     text = _folded(text)
-    small = frozenset[str]().union(*map(function_words, languages))
+    small = frozenset(map(_bare, chain.from_iterable(map(function_words, languages))))
     whole: list[str] = []
+    left = text
     for lang in languages:
         if lang in _lists()["whole"]:
-            whole += _pattern("whole", lang).findall(text)
-        for name in ("whole", "about", "talk", "not", "other"):
-            text = _pattern(name, lang).sub(" ", text) if lang in _lists()[name] else text
-    words = (_JOINED.sub("", word) for word in _WORD.findall(text))
-    return whole + [
+            whole += _pattern("whole", lang).findall(left)
+        for name in ("whole", "forget", "about", "talk", "not", "other"):
+            if lang in _lists()[name]:
+                spans = [match.span() for match in _pattern(name, lang).finditer(_bare(left))]
+                for start, end in spans:
+                    left = left[:start] + " " * (end - start) + left[end:]
+    words = [_JOINED.sub("", word) for word in _WORD.findall(left)]
+    words = [
         word
         for word in words
-        if word.casefold() not in small and (len(word) > 1 or _ONE_CHARACTER.match(word))
+        if _bare(word.casefold()) not in small and (len(word) > 1 or _ONE_CHARACTER.match(word))
+    ]
+    return whole + _without_who(words, text, languages)
+
+
+def _without_who(words: list[str], text: str, languages: list[str]) -> list[str]:
+    """Return words without those that say who a person is and stand right before the name, as in "my ex tom"."""
+    return [
+        word
+        for word, after in pairwise([*words, ""])
+        if not after
+        or not any(_found("before_name", lang, _bare(word)) for lang in languages)
+        or not re.search(rf"(?<!{_LETTER}){re.escape(word)}[\s-]+{re.escape(after)}", text)
     ]

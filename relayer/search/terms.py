@@ -347,13 +347,22 @@ def _has(wanted: list[str], of_text: frozenset[str]) -> bool:
     )
 
 
+# Endings of Slavic cases of names as `terms` leaves them. A vowel of the first form is absent from others: "radek", "radkiem".
+_CASES = frozenset(["", "a", "u", "i", "owi", "iem", "em", "om", "ami", "ach"])
+_FLEETING = re.compile("(?<=[^aeiou])e(?=k$)")
+
+
 def _are_forms(one: str, other: str) -> bool:
     """Return whether two terms are probably forms of one word: they differ at their ends only."""
+    if one[:2] != other[:2]:
+        return False
+    one, other = _FLEETING.sub("", one), _FLEETING.sub("", other)
     shorter = min(len(one), len(other))
-    if one.isascii() and other.isascii():
-        more = _MORE_OF_SHORT if len(one) == _COMMON else _MORE
-        return shorter >= _COMMON and other.startswith(one) and len(other) - len(one) <= more
     common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    if one.isascii() and other.isascii():
+        more = _MORE_OF_SHORT if shorter == _COMMON else _MORE
+        prolonged = common == shorter and max(len(one), len(other)) - common <= more
+        return common >= _COMMON and (prolonged or {one[common:], other[common:]} <= _CASES)
     more = _MORE_KOREAN if "\u1100" <= one[0] <= "\u11ff" else _MORE
     return common >= max(_COMMON, shorter - 1) and max(len(one), len(other)) - common <= more
 

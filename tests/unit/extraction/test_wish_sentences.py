@@ -88,6 +88,27 @@ def test_other_sentences_are_no_wish(sentence):
         ("proszę nie wspominaj o mojej siostrze Leyli", "", ("leyli",)),
         ("не упоминай мою сестру Лейлу", "", ("лейлу",)),
         ("please dont mention her", "Leyla's birthday was great.", ("leyla",)),
+        ("nunca mas me menciones a mi ex fede, me hace mal", "", ("fede",)),
+        ("please never mention my brother tom again, it hurts", "", ("tom",)),
+        ("nao fale mais do meu ex joao, me faz mal", "", ("joao",)),
+        ("ne me parle plus de mon ex julien, ca me fait mal", "", ("julien",)),
+        ("non parlarmi piu di mio fratello luca", "", ("luca",)),
+        ("praat niet meer over mijn ex bram, doet pijn", "", ("bram",)),
+        ("bitte erwähne meinen ex leon nicht mehr", "", ("leon",)),
+        ("zeynepten bahsetme bi daha", "", ("zeynepten",)),
+        ("eski sevgilim zeynepten bahsetme artık", "", ("zeynepten",)),  # noqa: RUF001
+        ("nie wspominaj wiecej o moim bylym mezu radku", "", ("radku",)),
+        ("prosze nie pisz mi o radku", "", ("radku",)),
+        ("не напоминай мне больше о бывшем муже диме, мне больно", "", ("диме",)),  # noqa: RUF001
+        ("元カレの大輔の話は二度とせんといて", "", ("大輔",)),
+        ("متجبش سيرة اخويا حسام تاني، احنا متخانقين", "", ("حسام",)),
+        ("بلاش تجيب سيرة حسام", "", ("حسام",)),
+        ("मेरे एक्स राहुल की बात मत करो", "", ("राहुल",)),
+        ("전 남자친구 민수 얘기 하지 마", "", ("민수",)),
+        ("never mention Leyla, Ben or Tom", "", ("leyla", "ben", "tom")),
+        ("Don't bring up my ex's wedding", "", ("ex wedding",)),
+        ("please don't mention my ex", "We were in Ulm.", ("ex",)),
+        ("never mention my father, Emil says it hurts", "", ("father",)),
     ],
 )
 def test_a_wish_is_about_what_it_names_or_else_what_was_named_before(wish, before, words):
@@ -97,9 +118,67 @@ def test_a_wish_is_about_what_it_names_or_else_what_was_named_before(wish, befor
 
 
 @pytest.mark.parametrize(
+    ("sentence", "before", "words"),
+    [
+        ("forget what I said about the knee", "", ("knee",)),
+        ("Please forget what i told you about my knee, it's fine now", "", ("knee",)),
+        ("Vergiss, was ich über das Knie gesagt habe.", "", ("knie",)),
+        ("olvidate de lo q te dije de la rodilla, ya esta curada", "", ("rodilla",)),
+        ("oublie ce que je t'ai dit sur mon genou", "", ("genou",)),
+        ("dimentica quello che ti ho detto del ginocchio", "", ("ginocchio",)),
+        ("esquece o que eu disse sobre o joelho", "", ("joelho",)),
+        ("vergeet wat ik over mijn knie zei", "", ("knie",)),
+        ("zapomnij co mowilam o basenie", "", ("basenie",)),
+        ("забудь, что я говорил про колено", "", ("колено",)),
+        ("fıtıkla ilgili dediklerimi unut, geçti", "", ("fıtıkla",)),  # noqa: RUF001
+        ("انسى اللي قلته عن ركبتي", "", ("ركبتي",)),
+        ("मैंने घुटने के बारे में जो कहा था उसे भूल जाओ", "", ("घुटने",)),
+        ("무릎 얘기는 잊어줘", "", ("무릎",)),
+        ("忘了我说的膝盖的事", "", ("膝盖",)),
+        ("腰の話は忘れて", "", ("腰",)),
+        ("forget what i said", "My brother Emil is in jail.", ("emil",)),
+    ],
+)
+def test_what_is_to_be_forgotten_is_not_to_be_mentioned(sentence, before, words):
+    assert is_wish(sentence)
+    assert wish_in(sentence, before) == words
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "don't forget what I said about the knee",
+        "i always forget what i said",
+        "vergiss nicht, was ich über das Knie gesagt habe",
+        "no olvides lo que te dije de la rodilla",
+        "não esqueça o que eu disse sobre o joelho",
+        "nie zapomnij co mówiłam o basenie",
+        "не забудь, что я говорил про колено",
+        "腰の話は忘れてた",
+        "别忘了我说的膝盖的事",
+        "I forgot the umbrella, so forget the walk",
+    ],
+)
+def test_what_is_to_be_remembered_or_was_forgotten_is_no_wish(sentence):
+    assert not is_wish(sentence)
+
+
+@pytest.mark.parametrize(
     "sentence",
     [
         "Please don't mention the surprise party to Alice.",
+        "don't talk about it to alice",
+        "don't discuss it with Tom",
+        "don't talk to tom about the party",
+        "sprich nicht mit tom darüber",
+        "no se lo menciones a alicia",
+        "N'en parle pas à Alice.",
+        "Ne parle pas de la fête à Alice.",
+        "non parlarne con alice",
+        "não fale disso com alice",
+        "praat niet met tom over het feest",
+        "nie rozmawiaj o tym z tomkiem",
+        "\u041d\u0435 говори об этом \u0441 томом",  # noqa: RUF001
         "Never mention the trip to Oslo in front of the kids.",
         "Don't talk to my mother about the party.",
         "Don't mention the party when Alice is around.",
@@ -133,6 +212,9 @@ def test_what_others_are_not_to_be_told_is_not_kept_from_who_says_it(sentence):
     [
         "Don't mention Leyla to me again.",
         "don't bring it up with us",
+        "i don't want it to be mentioned",
+        "i don't want to talk with you about fede anymore",
+        "nie chcę z tobą rozmawiać o Radku",
         "never mention the trip to Oslo again",
         "Please don't mention my engagement to Tom.",
         "please don't bring up my ex, it is hard to see her",
@@ -172,6 +254,13 @@ def test_a_wish_is_kept_whatever_else_would_be_said_of_it():
     (found,) = [one for one in StatementExtractor().extract([turn]) if one.wish]
     assert "dont mention her" in found.text
     assert found.kind is Kind.PREFERENCE
+
+
+def test_what_is_to_be_forgotten_is_no_task_and_no_preference():
+    turn = ConversationTurn(Role.USER, "forget what I said about the knee")
+    (found,) = StatementExtractor().extract([turn])
+    assert found.wish
+    assert found.kind is Kind.STATEMENT
 
 
 def test_an_assistant_has_no_such_wishes():

@@ -20,6 +20,11 @@ from relayer.search.terms import named_in, names_any, subject
         ("丽拉", "丽拉住在青岛"),
         ("父", "父は釣りが好きです"),
         ("vovó", "a Vovo faz bolo"),
+        ("zeynepten", "sevgilim zeynep, 3 senedir beraberiz"),
+        ("zeynep", "zeyneple tatildeyiz"),
+        ("radku", "z radkiem bylam 8 lat"),
+        ("radek", "z radkiem bylam 8 lat"),
+        ("filipie", "filip lubi ryby"),
     ],
 )
 def test_a_form_of_the_word_is_found(word, text):
@@ -36,6 +41,8 @@ def test_a_form_of_the_word_is_found(word, text):
         (("丽拉",), "我拉小提琴"),
         (("rex",), ""),
         (("mark",), "The market opens at eight"),
+        (("market",), "Mark lives in Leeds"),
+        (("martin",), "Marta lives in Leeds"),
         (("father baby",), "The baby sleeps at seven"),
         (("",), "Leyla"),
         ((), "Leyla"),
