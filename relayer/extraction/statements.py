@@ -316,7 +316,7 @@ class StatementExtractor:
     @property
     def version(self) -> str:
         """Return the version of the rules and weights."""
-        return "10"
+        return "11"
 
     def extract(self, turns: Sequence[ConversationTurn]) -> list[Candidate]:
         """Return candidates, in order: one for each statement worth keeping."""

@@ -104,15 +104,28 @@ _BOUNDARY = re.compile(
 )
 _CLOSERS = "\"'”’»)]*_ 」』）"  # noqa: RUF001 - typographic quotes are the point
 _ASKING = ("?", "？", "؟")  # noqa: RUF001 - the full-width form is the point
-# Abbreviations that something follows, such as a name, a number or an example, those that a sentence may end with, and months.
-_ABBREVIATIONS, _LAST, _MONTHS = (
-    frozenset(line.split()) for line in read_text("abbreviations.txt").splitlines()
+_ABBREVIATIONS = {name: word_set(listing) for name, listing in read_data("abbreviations.toml").items()}
+_ABBREVIATED = re.compile(r"[^\s(\"'’«„]+$")  # noqa: RUF001 - the typographic apostrophe is the point
+# What comes after the dot of one: a number, a word with a number ("Sok. No: 5"), or one letter ("Dpto. B, Rosario").
+_NUMBERED = re.compile(r" (?:[+(#]?\d|[^\W\d_]{1,8}[.:]? ?\d|[^\W\d_](?:[,;.)\n]|$))")
+_UNIT = re.compile(r"\d \w$")
+# The first letter of a name, before the rest of it: "J. Kowalski", but not "So do I. Thanks".
+_INITIAL = re.compile(r"(?<![^\W_])(?![IЯ])[^\W\d_]$")
+# A number of one to three digits, with the word before it: dates, floors and streets have a dot in German and other languages.
+_ORDINAL = re.compile(r"(\w*) (\d{1,3})$")
+_SURE_DIGITS = 2
+_LONGEST_FOLLOWING = 24
+_SHORTEST_NAME = 3
+_BEFORE_A_DATE = frozenset(
+    {"am", "vom", "zum", "ab", "seit", "bis", "den", "der", "dem", "im", "ins", "die", "dnia", "od", "do"}
 )
-# A number of one or two digits, with the word before it: dates and ranks have a dot in German and other languages.
-_ORDINAL = re.compile(r"(\w*) \d{1,2}$")
-_BEFORE_A_DATE = frozenset({"am", "vom", "zum", "ab", "seit", "bis", "den", "der", "dem", "dnia", "od", "do"})
 _DATE = re.compile(r"(?<![\d.])\d{1,2}\.\s?\d{1,2}$")
-_BULLET = re.compile(r"\s*(?:[-*•>#]+|\d{1,3}[.)])\s+")
+# Signs that need no space after them, and those that do.
+LIST_MARK = r"(?:[・•●○■□▪◦‣☐☑✓✔①-⑳❶-❿][ \t]*+|(?:[-*•]|\d{1,3}[.)])[ \t]++)"
+"""What an item of a list begins with, as a pattern."""
+_BULLET = re.compile(rf"\s*+(?:[-*•>#]++\s++|(?P<number>\d{{1,3}}\.)\s++|{LIST_MARK})")
+_MARKED_LINE = re.compile(rf"[ \t]*+{LIST_MARK}")
+_MARKED_BELOW = re.compile(rf"[^\n]*+\n(?:[ \t]*+\n)?+[ \t]*+{LIST_MARK}")
 
 
 def split_sentences(text: str) -> list[tuple[int, int]]:
@@ -144,22 +157,65 @@ def _goes_on(text: str, start: int, dot: int) -> bool:
     goes_on = after[:1] == " " and (after[1:].islower() or after[1:].isdecimal())
     if _DATE.search(text, begin, dot) and goes_on:
         return True
-    if ordinal := _ORDINAL.search(text, begin, dot):
-        if after[:1] == " " and (
-            after[1:].islower() or (ordinal[1].lower() in _BEFORE_A_DATE and after[1:].isalpha())
-        ):
-            return True
-        following = _WORD.match(text, dot + 2)
-        if following is not None and following[0].lower() in _MONTHS:
-            return True
-    word = (text[begin:dot].rsplit(maxsplit=1)[-1:] or [""])[0].strip("(\"'«„")
-    known = word.lower()
-    # "M. Bertrand", but not "it is 3 m. I measured it"
-    return known in _ABBREVIATIONS or word == "M" or (known in _LAST and goes_on)
+    following = _WORD.match(text, dot + 2, dot + 2 + _LONGEST_FOLLOWING) if after[:1] == " " else None
+    if (ordinal := _ORDINAL.search(text, begin, dot)) and following is not None:
+        return _is_ordinal(ordinal, following[0])
+    found = _ABBREVIATED.search(text, begin, dot)
+    if found is None:
+        return False
+    next_word = following[0] if following is not None else ""
+    if _INITIAL.match(found[0]) and found[0].isupper() and _may_be_name(next_word):
+        return True
+    return not _is_acronym(found[0], next_word) and _is_abbreviation(text, found, goes_on=goes_on)
+
+
+def _is_ordinal(number: re.Match[str], following: str) -> bool:
+    """Return whether a number before a dot counts what follows: "2. pietro", "310. sokak", "am 1. Mai"."""
+    lower = following.lower()
+    if lower in _ABBREVIATIONS["after_ordinals"]:
+        return True
+    if len(number[2]) > _SURE_DIGITS:
+        # "The rent is 800. it goes up" is no ordinal.
+        return False
+    return following[0].islower() or (number[1].lower() in _BEFORE_A_DATE and following[0].isalpha())
+
+
+def _is_abbreviation(text: str, found: re.Match[str], *, goes_on: bool) -> bool:
+    """Return whether a word before a dot is an abbreviation there."""
+    word, dot = found[0], found.end()
+    known = {word, word.lower()}
+    if known & _ABBREVIATIONS["followed"] and not _UNIT.search(text, max(0, dot - 3), dot):
+        return True
+    # German and Dutch names of streets end with this one.
+    may_end = known & (_ABBREVIATIONS["followed"] | _ABBREVIATIONS["last"]) or word.lower().endswith("str")
+    if may_end and goes_on:
+        return True
+    if (may_end or known & _ABBREVIATIONS["numbered"]) and _NUMBERED.match(text, dot + 1):
+        return True
+    following = _WORD.match(text, dot + 2, dot + 2 + _LONGEST_FOLLOWING)
+    stacked = bool(may_end or known & _ABBREVIATIONS["stacked"])
+    return (
+        stacked
+        and following is not None
+        and text[following.end() : following.end() + 1] == "."
+        and following[0].lower() in _ABBREVIATIONS["followed"] | _ABBREVIATIONS["last"]
+    )
+
+
+def _is_acronym(word: str, following: str) -> bool:
+    """Return whether a word is written in capitals and what follows is not: "I work in PR. My boss is Ida"."""
+    capitals = len(word) > 1 and word.isupper()
+    return capitals and following[:1].isalpha() and (len(following) == 1 or not following.isupper())
+
+
+def _may_be_name(word: str) -> bool:
+    """Return whether a word may be the rest of a name, after the first letter of another one."""
+    return word[:1].isupper() and len(word) >= _SHORTEST_NAME and not _is_function_word(word.lower())
 
 
 def _append(spans: list[tuple[int, int]], text: str, start: int, end: int) -> None:
-    if bullet := _BULLET.match(text, start, end):
+    bullet = _BULLET.match(text, start, end)
+    if bullet and (bullet["number"] is None or _has_item_next_to(text, start, bullet.end())):
         start = bullet.end()
     while start < end and text[start].isspace():
         start += 1
@@ -167,6 +223,23 @@ def _append(spans: list[tuple[int, int]], text: str, start: int, end: int) -> No
         end -= 1
     if start < end and any(char.isalnum() for char in text[start:end]):
         spans.append((start, end))
+
+
+def _has_item_next_to(text: str, start: int, marked: int) -> bool:
+    """Return whether a line with a number is an item of a list: the line above or below it is one, too.
+
+    Args:
+        text: the whole text.
+        start: where the sentence begins.
+        marked: where it goes on after the number.
+    """
+    if start > 0 and text[start - 1] != "\n":
+        return False
+    above = text.rfind("\n", 0, max(0, start - 1)) + 1
+    if above > 0 and not text[above:start].strip():
+        above = text.rfind("\n", 0, above - 1) + 1
+    is_below = _MARKED_BELOW.match(text, marked) is not None
+    return is_below or (start > 0 and _MARKED_LINE.match(text, above, start) is not None)
 
 
 # Zero-width space, word joiner, byte order mark and soft hyphen carry no meaning anywhere. The joiners U+200C and
@@ -318,6 +391,10 @@ def guess_language(text: str, words: list[Word] | None = None) -> str:
 def function_words(lang: str) -> frozenset[str]:
     """Return the function words of a language; empty for most languages."""
     return _FUNCTION_WORDS.get(lang, frozenset())
+
+
+def _is_function_word(word: str) -> bool:
+    return any(word in words for words in _FUNCTION_WORDS.values())
 
 
 def _script_language(text: str) -> str | None:

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - fifteen languages are the point
 """Sentence borders, masks and language guesses: spans always point into the message."""
 
 import time
@@ -29,7 +30,7 @@ def sentences(text):
         ("It runs v1.2.3 on port 8.5 now", ["It runs v1.2.3 on port 8.5 now"]),
         ("Ask Dr. Lee, e.g. today. Then go.", ["Ask Dr. Lee, e.g. today.", "Then go."]),
         ("- first item\n2. second item\n> quoted", ["first item", "second item", "quoted"]),
-        ("我喜欢茶。你呢？", ["我喜欢茶。", "你呢？"]),  # noqa: RUF001 - full-width marks are the point
+        ("我喜欢茶。你呢？", ["我喜欢茶。", "你呢？"]),
         ('He said "stop." Then left.', ['He said "stop."', "Then left."]),
         ("Wait... what?!", ["Wait...", "what?!"]),
         ("closed from 22.12. bis 6.1., all of us", ["closed from 22.12. bis 6.1., all of us"]),
@@ -50,6 +51,61 @@ def test_sentences_end_where_people_end_them(text, expected):
     assert sentences(text) == expected
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "our vicar is Rev. Green, 5 St. Mary's Rd. Apt. 4, gym on Tue. and Thu. at 7",
+        "my boss is J. Kowalski and my dentist is Dr. A. Patel",
+        "ich wohne im 3. Stock in der Hauptstr. 5 bei Fr. Weber, Tel. 0561 123, Training Mo. und Do. 16 Uhr",
+        "j'habite 12 av. Foch, bât. B, esc. 2, tél. 06 12 34, l'avv. Martin",
+        "vivo en av. san martin 345 p. 3 dto. b, en mendoza",
+        "la dra. Gómez, atiende en av. Rivadavia 1234, dpto. B, tel. +54 4555 1020",
+        "abito al 5, int. 4, il mio avvocato è l'avv. Bianchi, lun. 10:00",
+        "moro na r. das Flores 12, apto. 3, bl. B, com a dra. Ana, tel. (11) 9999",
+        "ik woon op de Kerkstr. 5, mw. Jansen is de juf, di. 10 uur",
+        "wychowawczyni hani to p. Kowalska, os. Słoneczne 5 m. 3, tel. 601222333",
+        "chodze na basen pon. i śr. o 6:30, al. jana pawla ii 3",
+        "живу на ул. Ленина, д. 5, кв. 3, корп. 2, г. Москва, врач А. Петрова",
+        "taşındım: eryaman 3. etap, 310. sokak no 14 daire 6",
+        "Atatürk Mah. Gül Sok. No: 5 D. 3, ege üniv. tıp fak. 2. sınıf, Op. Dr. Selin Kaya, op. dr. Can",
+        "3. kattayız, asansör yok",
+        "دكتور الاسنان بتاعي د. أحمد سمير في ش. التحرير رقم ٩",
+        "مديري الجديد اسمه م. شريف",
+        "मेरे डॉक्टर डॉ. शर्मा हैं, मकान नं. 5",
+    ],
+)
+def test_addresses_names_and_titles_are_not_cut(text):
+    assert sentences(text) == [text]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It is 3 m. Then it ends", ["It is 3 m.", "Then it ends"]),
+        ("I work in PR. My new OS. It is good", ["I work in PR.", "My new OS.", "It is good"]),
+        ("So do I. Then we went out. Thanks", ["So do I.", "Then we went out.", "Thanks"]),
+        ("I love the sun. no. that is all", ["I love the sun.", "no.", "that is all"]),
+        ("The rent is 800. it goes up", ["The rent is 800.", "it goes up"]),
+        ("lubię sok. Piję go. De melk is op. Morgen", ["lubię sok.", "Piję go.", "De melk is op.", "Morgen"]),
+    ],
+)
+def test_words_that_are_also_abbreviations_end_sentences(text, expected):
+    assert sentences(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("・牛乳\n・卵\n①米\n② 味噌", ["牛乳", "卵", "米", "味噌"]),
+        ("1. milk\n\n2. bread", ["milk", "bread"]),
+        ("taşındık. 3. kattayız", ["taşındık.", "3. kattayız"]),
+        ("yeni ev\n3. kattayız", ["yeni ev", "3. kattayız"]),
+    ],
+)
+def test_a_number_with_a_dot_is_a_mark_of_a_list_only_next_to_another_one(text, expected):
+    assert sentences(text) == expected
+
+
 @given(st.text())
 def test_spans_are_ordered_and_inside_the_text(text):
     spans = split_sentences(text)
@@ -57,7 +113,7 @@ def test_spans_are_ordered_and_inside_the_text(text):
     assert all(before[1] <= after[0] for before, after in pairwise(spans))
 
 
-@pytest.mark.parametrize("text", ["Is it?", 'He asked "is it?"', "真的吗？", "حقا؟", "really?!", "(why?)"])  # noqa: RUF001
+@pytest.mark.parametrize("text", ["Is it?", 'He asked "is it?"', "真的吗？", "حقا؟", "really?!", "(why?)"])
 def test_a_question_is_recognised_by_its_mark(text):
     assert is_question(text)
 
@@ -141,11 +197,13 @@ def test_phrases_match_whole_words_and_prefer_the_longest():
 
 
 def test_typographic_apostrophes_read_like_plain_ones():
-    assert [word.lower for word in words_of("I’m here")] == ["i'm", "here"]  # noqa: RUF001 - the point of the test
+    assert [word.lower for word in words_of("I’m here")] == ["i'm", "here"]
 
 
 @pytest.mark.parametrize("step", [split_sentences, mask_non_prose, words_of, clean])
-@pytest.mark.parametrize("unit", [".", "。", "a'", "<a", "{ ", "```\n", "http://", "\u0301", "a.", "&#1"])
+@pytest.mark.parametrize(
+    "unit", [".", "。", "a'", "<a", "{ ", "```\n", "http://", "\u0301", "a.", "&#1", "A. ", "\n3. ", "3. "]
+)
 def test_256_kib_without_an_end_take_linear_time(step, unit, thorough):
     size = 256 * 1024 if thorough else 64 * 1024
     text = unit * (size // len(unit)) + "x"
