@@ -30,6 +30,7 @@ from relayer.extraction.requests import (
 )
 from relayer.extraction.wishes import is_forgetting, is_wish
 from relayer.extraction.words import (
+    LIST_MARK,
     UNDETERMINED,
     Phrases,
     Word,
@@ -229,10 +230,14 @@ _COLONS = (":", "\uff1a")
 _PAUSE = re.compile(r"\s*+[,，、،:;!–—-]\s*+(?=\w)")  # noqa: RUF001 - pauses of other scripts
 # The lines of a list, a table or a quotation, also after an empty line.
 _LIST = re.compile(
-    r"(?:(?:[ \t]*+\n[ \t]*+){1,2}+(?:[-*•]|\d{1,3}[.)])[ \t]++[^\n]*+)++"
+    rf"(?:(?:[ \t]*+\n[ \t]*+){{1,2}}+{LIST_MARK}[^\n]*+)++"
     r"|(?:[ \t]*+\n[ \t]*+){1,2}+\|[^\n]*+(?:\n[ \t]*+\|[^\n]*+)*+"
     r"|(?:[ \t]*+\n[ \t]*+){1,2}+>[^\n]*+(?:\n[ \t]*+>[^\n]*+)*+"
 )
+# Two items below a line, which introduces them without a colon if it is short.
+_TWO_ITEMS = re.compile(rf"(?:(?:[ \t]*+\n[ \t]*+){{1,2}}+{LIST_MARK}[^\n]*+){{2}}")
+_LONGEST_HEADING = 60
+_MARKED = re.compile(rf"[ \t]*+{LIST_MARK}")
 # The rows of a table, from its first one on, and the names of its columns if a line of dashes follows them.
 _TABLE = re.compile(r"\|[^\n]*+(?:\n[ \t]*+\|[^\n]*+)*+")
 _COLUMNS = re.compile(r"\s*+\|[^\n]*+(?=\n[ \t]*+\|[ \t|:]*+-[ \t|:-]*+(?:\n|$))")
@@ -578,8 +583,8 @@ def _after_courtesies(prose: str, start: int, end: int) -> int:
 def _sentences(text: str, prose: str) -> Iterator[tuple[tuple[int, int], tuple[int, int] | None]]:
     """Yield the sentences, each with the line that introduces it, if there is one.
 
-    A line that ends with a colon is one with the list, the table or the quotation under it; a long one has several parts. Other
-    lines under it that are no whole sentences are introduced by it. A very long sentence is split. The courtesies that a sentence
+    A line that ends with a colon is one with the list, the table or the quotation under it, and so is a short line above two items
+    of a list; a long one has several parts. Other lines under it that are no whole sentences are introduced by it. A very long sentence is split. The courtesies that a sentence
     begins with are one of their own.
     """
     done = 0
@@ -598,7 +603,7 @@ def _sentences(text: str, prose: str) -> Iterator[tuple[tuple[int, int], tuple[i
             yield from _parts(text, table.start(), table.start(), done)
             continue
         introduces = prose[last - 1] in _COLONS
-        listed = _LIST.match(text, last) if introduces else None
+        listed = _LIST.match(text, last) if introduces or _is_heading(text, prose, begun, last) else None
         if listed is not None and has_words(prose[last : listed.end()]):
             done = listed.end()
             yield from _parts(text, begun, last, done)
@@ -612,6 +617,16 @@ def _sentences(text: str, prose: str) -> Iterator[tuple[tuple[int, int], tuple[i
             and not is_errand(prose[begun:last])
         ):
             head = begun, last
+
+
+def _is_heading(text: str, prose: str, start: int, end: int) -> bool:
+    """Return whether a sentence is a short line, no item of a list itself, with two items right below it."""
+    line = text.rfind("\n", max(0, start - _BEGINNING), start) + 1
+    said = prose[start:end]
+    if len(said) > _LONGEST_HEADING or said.endswith(_ENDED) or _MARKED.match(text, line, end):
+        return False
+    asks = is_errand(said) or is_errand_with_text(said) or is_courtesy(said)
+    return not asks and _TWO_ITEMS.match(text, end) is not None
 
 
 def _is_item(prose: str, start: int, end: int) -> bool:

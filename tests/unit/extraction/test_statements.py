@@ -211,6 +211,37 @@ def test_a_list_is_one_statement():
     assert candidate.text == text
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "shopping list\n- milk\n- bread\n- eggs",
+        "## Todo\n\n- [ ] call the bank\n- [x] book the dentist",
+        "packing\n1. passport\n2. charger\n3. tent",
+        "einkaufsliste\n- milch\n- brot",
+        "liste de courses\n- lait\n- pain",
+        "cosas para comprar\n- leche\n- pan\n- huevos",
+        "lista della spesa\n- latte\n- pane",
+        "lista de compras\n- leite\n- pão",
+        "boodschappen\n- melk\n- brood",
+        "lista zakupow\n- mleko\n- chleb\n- jajka",
+        "список покупок\n- молоко\n- хлеб",
+        "alışveriş listesi\n- süt\n- ekmek\n- yumurta",  # noqa: RUF001 - a letter of Turkish
+        "حاجات السوق\n- لبن\n- عيش\n- بيض",
+        "खरीदारी की सूची\n- दूध\n- ब्रेड",
+        "购物清单\n- 牛奶\n- 面包",
+        "買うもの\n・牛乳\n・おむつ Lサイズ\n・プリンターのインク BCI-381",
+        "買い物リスト\n①牛乳\n②パン\n③卵",
+        "장보기 목록\n- 우유\n- 빵",
+    ],
+)
+def test_a_short_line_above_two_items_introduces_them(text):
+    assert [one.text for one in said(text)] == [text.removeprefix("## ")]
+
+
+def test_a_line_that_asks_for_the_items_to_be_translated_introduces_none():
+    assert not kept("translate these\n- hello\n- good bye")
+
+
 TABLE = """Der Medikamentenplan von meiner Mutter, bitte merken:
 
 | Medikament | morgens | abends | Hinweis |
@@ -502,6 +533,7 @@ HOSTILE = {
     "brace and blanks": "{" + " " * 19,
     "URLs": "http://",
     "bullets": "- ",
+    "lines of lists": "a\n- b\n",
     "cues": "i like ",
     "formulas": "let me know ",
     "marks": "\u0316\u0301",
