@@ -22,13 +22,17 @@ from typing import Final, TypeVar
 from relayer.wire.spoken_secrets import (
     ARTICLES,
     BEFORE_TIMES,
+    CARDS,
     CODES,
     COMPOUNDS,
     ENDS,
     IS,
     IS_SLAVIC,
+    KEYS,
     LETTER,
+    MORE_PASSWORDS,
     NATIONAL_NUMBERS,
+    NUMBERS,
     PASSWORDS,
     PLACES,
     is_date,
@@ -234,29 +238,14 @@ class Rule:
 _EDGE: Final = r"(?<![A-Za-z0-9_-])"
 _STOP: Final = r"(?![A-Za-z0-9_-])"
 
-# Words that name a secret, in the languages of our users.
-_SAID_BEFORE: Final = (
-    r"password|passwd|passphrase|passcode|pwd|pw|pass|passwort|kennwort|contrase\u00f1a|clave|mot de passe|parola(?: d'ordine)?|senha|"
-    r"palavra-passe|wachtwoord|l\u00f6senord(?:et)?|has\u0142[oa]|\u043f\u0430\u0440\u043e\u043b[\u044c\u044f\u0435]\u043c?|(?:\u015fifre|parola)\w{0,6}|"
-    r"\u0643\u0644\u0645\u0629 (?:\u0627\u0644)?(?:\u0633\u0631|\u0645\u0631\u0648\u0631)|\u092a\u093e\u0938\u0935\u0930\u094d\u0921|"
-    r"\u5bc6\u7801|\u5bc6\u78bc|\u53e3\u4ee4|\u30d1\u30b9\u30ef\u30fc\u30c9|\ube44\ubc00\ubc88\ud638|\ube44\ubc88|\uc554\ud638"
-)
-_SAID_KEYS: Final = (
-    r"key|schl\u00fcssel|clave|cl\u00e9|chiave|chave|sleutel|klucz|\u043a\u043b\u044e\u0447|anahtar\w{0,4}|\u0645\u0641\u062a\u0627\u062d|"
-    r"\u0915\u0941\u0902\u091c\u0940|\u5bc6\u94a5|\u91d1\u9470|\u30ad\u30fc|\ud0a4"
-)
-_SAID_NUMBERS: Final = (
-    r"pin(?!\s+(?:the|this|that|these|those|it|them|a|an|all|every)\b)(?:[ -]?(?:code|kodu?|\u7801|\u78bc)|['\u2019]\w{1,3})?|pincode|geheimzahl|code secret|\u043f\u0438\u043d(?:-?\u043a\u043e\u0434)?|"
-    r"\u0627\u0644\u0631\u0642\u0645 \u0627\u0644\u0633\u0631\u064a|\u092a\u093f\u0928|\u5bc6\u7801|\u5bc6\u78bc|\u6697\u8a3c\u756a\u53f7|"
-    r"\ube44\ubc00\ubc88\ud638|\ube44\ubc88"
-)
 # Words after which a sentence is about secrets and names none.
 _ABOUT_SECRETS: Final = r"\s+(?:reset|polic|manager|change|hint|point|takeaway|figure)"
-# What may be between a word that names a secret and the secret: up to six words, then a verb, a particle or a colon, or nothing.
+_PASSWORD_NAMES: Final = f"{PASSWORDS}|{MORE_PASSWORDS}"
+# What may be between a word that names a secret and the secret: up to eight words, then a verb, a particle or a colon, or nothing.
 _SPOKEN_IS: Final = (
-    r"(?:[ ]+[^\s.,;:!?\"'=]{1,30}){0,6}?"
-    r"(?:\s*[:\uff1a=\u2014\u662f\u4e3a\u306f\uc740\ub294]\s*|\s+(?:(?:is|ist|lautet|es|est|c'est|\u00e9|\u00e8|to|jest|"
-    r"\u044d\u0442\u043e|\u2014|\u0647\u064a|\u0647\u0648|\u0939\u0948)\s+)?)"
+    r"(?:[ ]+[^\s.,;:!?\"'=]{1,30}(?:'[^\s.,;:!?\"'=]{1,30})?){0,8}?"
+    r"(?:\s*[:\uff1a=\u2014\u662f\u4e3a\u306f\uc740\ub294]\s*[\"'\u201c\u2018\u300c]?|\s+(?:(?:is|ist|lautet|es|est|c'est|\u00e9|\u00e8|to|jest|"
+    r"\u044d\u0442\u043e|\u2014|\u0647\u064a|\u0647\u0648|\u0939\u0948)\s+[\"'\u201c\u2018\u300c]?)?)"
 )
 # "It is", as Japanese and Korean write it behind a number without a space.
 _SPOKEN_ENDS: Final = (
@@ -268,9 +257,10 @@ _KEY_WORDS: Final = (
     r"webhook|deploy|totp|otp|mfa)[ _.-]?(?:key|token|secret|id)"
     r"|secret|token|jeton|credential|authtoken|sessionid|apikey|(?<=_)key"
 )
-_SAID_HINTS: Final = (
-    "pass", "pw", "kennwort", "contrase\u00f1a", "mot de", "senha", "wachtwoord", "\u043f\u0430\u0440\u043e\u043b\u044c", "\u5bc6\u7801",
-    "\u30d1\u30b9",
+_PASSWORD_HINTS: Final = (
+    "pass", "pw", "psw", "ww", "kennwort", "contra", "clave", "mot de", "mdp", "phrase", "parola", "senha", "wachtwoord", "senord", "l\u00f6sen",
+    "has\u0142", "hasl", "\u043f\u0430\u0440\u043e\u043b", "ifre", "\u0643\u0644\u0645", "\u0628\u0627\u0633", "\u0631\u0645\u0632", "\u0627\u0644\u0631\u0642\u0645",
+    "\u092a\u093e\u0938", "\u5bc6", "\u53e3\u4ee4", "\u30d1\u30b9", "\u6697\u8a3c", "\ube44\ubc00", "\ube44\ubc88", "\uc554\ud638", "\ud328\uc2a4",
 )  # fmt: skip
 _KEY_HINTS: Final = ("key", "token", "jeton", "secret", "id", "credential")
 _IS: Final = r"""(?:["']?\s*(?:=>|:=|[:=])\s*|\s+(?:is|ist|es|est|\u00e9|lautet|was|to)[:\s]\s*)"""
@@ -294,7 +284,7 @@ def _spoken(kind: str, words: str, value: str, check: _Check | None) -> Rule:
 
 # A word without a letter before it, or one that is written together with the word before it.
 _BEGINS: Final = r"(?:(?<![A-Za-z0-9])|(?=[^\x00-\x7f]|passwort|kennwort|wachtwoord))"
-_WORDS: Final = r"(?:[ ]+[^\s.,;:!?\"'=\d]{1,30})"
+_WORDS: Final = r"(?:[ ]+[^\s.,;:!?\"'=\d]{1,30}(?:'[^\s.,;:!?\"'=\d]{1,30})?)"
 _ENDS_NAME: Final = r"(?![A-Za-z\u00df-\u024f])"
 _PLACED_CODE: Final = (
     rf"{_BEGINS}(?:(?:{COMPOUNDS})|(?:{PLACES}){_ENDS_NAME}[^.!?:\uff1a\u3002\n\d]{{0,25}}?{_BEGINS}(?:{CODES})|"
@@ -302,16 +292,12 @@ _PLACED_CODE: Final = (
 )
 _CODE_VALUE: Final = rf"(?P<secret>(?:\d{{1,2}}(?:-\d{{1,2}}){{2,3}}|\d{{3,10}})[A-F#*]?)(?:(?!\w|[.:/-]\d)|(?={_SPOKEN_ENDS}))"
 _CODE_HINTS: Final = (
-    "code", "kod", "combin", "kombin", "c\u00f3digo", "clave", "contrase\u00f1a", "codice", "senha", "szyfr", "\u043a\u043e\u0434",
-    "\u0448\u0438\u0444\u0440", "\u015fifre", "\u0631\u0645\u0632", "\u0643\u0648\u062f", "\u0627\u0644\u0631\u0642\u0645", "\u0915\u094b\u0921", "\ubc88\ud638",
+    "code", "kod", "combin", "kombin", "digo", "clave", "contrase", "codice", "senha", "szyfr", "\u043a\u043e\u0434",
+    "\u0448\u0438\u0444\u0440", "ifre", "\u0631\u0645\u0632", "\u0643\u0648\u062f", "\u0627\u0644\u0631\u0642\u0645", "\u0915\u094b\u0921", "\ubc88\ud638",
     "\ucf54\ub4dc", "\uc554\ud638", "\u5bc6", "\u4ee3\u7801", "\u756a\u53f7", "\u30b3\u30fc\u30c9",
 )  # fmt: skip
-_PASSWORD_HINTS: Final = (
-    "pass", "kennwort", "contrase\u00f1a", "mot de", "phrase", "parola", "senha", "wachtwoord", "l\u00f6senord", "has\u0142", "\u043f\u0430\u0440\u043e\u043b", "\u015fifre",
-    "\u0643\u0644\u0645\u0629", "\u092a\u093e\u0938\u0935\u0930\u094d\u0921", "\u5bc6", "\u53e3\u4ee4", "\u30d1\u30b9", "\ube44\ubc00", "\ube44\ubc88", "\uc554\ud638",
-)  # fmt: skip
 _NATIONAL_HINTS: Final = (
-    "ssn", "social", "sozial", "s\u00e9cu", "codice", "burger", "bsn", "pesel", "\u0441\u043d\u0438\u043b\u0441", "kimlik", "cpf", "\u0906\u0927\u093e\u0930", "\uc8fc\ubbfc",
+    "ssn", "social", "sozial", "s\u00e9cu", "secu", "codice", "burger", "bsn", "pesel", "\u0441\u043d\u0438\u043b\u0441", "kimlik", "cpf", "\u0906\u0927\u093e\u0930", "\uc8fc\ubbfc",
     "\u8eab\u4efd", "\u30de\u30a4\u30ca",
 )  # fmt: skip
 # A value that comes before what it is: "... is the password of the router".
@@ -319,7 +305,7 @@ _REVERSED: Final = (
     r"(?<![^\s\"'(\u300c])(?P<secret>[A-Za-z0-9][A-Za-z0-9!#$%&*+./=?@^_~-]{5,60})[\"']?(?:"
     rf"\s+(?:is|ist|es|est|\u00e8|\u00e9)\s+(?:{ARTICLES})\s+(?:[^\s.,;:!?]{{1,20}}[ -])?(?:{PASSWORDS})(?!{_ABOUT_SECRETS})(?![a-z])"
     rf"|\s+(?:{IS_SLAVIC}|\u0647\u064a|\u0647\u0648)\s+(?:[^\s.,;:!?]{{1,20}}[ ])?(?:{PASSWORDS})"
-    r"|\s+\S{1,20}[\u0131iu\u00fc]n\s+(?:\u015fifresi|parolas\u0131)|\s+\S{1,15}\s+\u0915\u093e\s+\u092a\u093e\u0938\u0935\u0930\u094d\u0921"
+    r"|\s+\S{1,20}[\u0131iu\u00fc]n\s+(?:[\u015fs]ifresi|parolas[\u0131i])|\s+\S{1,15}\s+\u0915\u093e\s+\u092a\u093e\u0938\u0935\u0930\u094d\u0921"
     r"|\s?\u662f\s?[^\s\u3002\uff0c]{1,15}\u7684\s?\u5bc6[\u7801\u78bc]|\s?[\u304c\u306f]\s?[^\s\u3002\u3001]{1,15}\u306e\s?\u30d1\u30b9\u30ef\u30fc\u30c9(?:\u3067\u3059|\u3060|\u3002|$)"
     r"|[\uac00\uc774\uc740\ub294]\s+(?:\S{1,15}\s+)?\ube44\ubc00\ubc88\ud638(?:\uc57c|\uc785\ub2c8\ub2e4|\uc774\uc5d0\uc694|\uc608\uc694))"
 )
@@ -380,16 +366,20 @@ RULES: Final[tuple[Rule, ...]] = (
         ("aw",),
         drawn_at_random,
     ),
-    _named("password", _SAID_BEFORE, _VALUE, like_a_password, _SAID_HINTS),
+    _named("password", _PASSWORD_NAMES, _VALUE, like_a_password, _PASSWORD_HINTS),
     _named(
-        "passphrase", _SAID_BEFORE, r"""["'](?P<secret>[^"'\n]{8,200})["']""", like_a_passphrase, _SAID_HINTS
+        "passphrase",
+        rf"{PASSWORDS}|pwd|pw|pass",
+        r"""["'](?P<secret>[^"'\n]{8,200})["']""",
+        like_a_passphrase,
+        _PASSWORD_HINTS,
     ),
     _named(
         "password",
         r"password|passwort|pass|pw",
         r"(?P<secret>[^\s\"'`,;<>(){}\[\]]{8,200})",
         like_a_password,
-        _SAID_HINTS,
+        _PASSWORD_HINTS,
         then=r"\s+",
     ),
     _named("assigned_secret", _KEY_WORDS, _VALUE, like_a_key, _KEY_HINTS),
@@ -417,9 +407,9 @@ RULES: Final[tuple[Rule, ...]] = (
         ),
         ("code", "word", "otp", "cvv", "cvc", "pin"),
     ),
-    _spoken("one_time_code", _SAID_NUMBERS, rf"(?P<secret>\d{{4,8}})(?:(?!\w)|(?={_SPOKEN_ENDS}))", None),
-    _spoken("password", _SAID_BEFORE, _SPOKEN_VALUE, like_a_password),
-    _spoken("assigned_secret", _SAID_KEYS, _SPOKEN_VALUE, like_an_issued_key),
+    _spoken("one_time_code", NUMBERS, rf"(?P<secret>\d{{4,8}})(?:(?!\w)|(?={_SPOKEN_ENDS}))", None),
+    _spoken("password", _PASSWORD_NAMES, _SPOKEN_VALUE, like_a_password),
+    _spoken("assigned_secret", KEYS, _SPOKEN_VALUE, like_an_issued_key),
     Rule(
         "passphrase",
         re.compile(
@@ -433,12 +423,22 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "password",
         re.compile(
-            rf"{_BEGINS}(?:{PASSWORDS})(?!{_ABOUT_SECRETS})(?:{_WORDS}{{0,5}}?(?:\s*[:\uff1a]\s*|\s+(?:{IS})\s+|(?<=[\u043b\u0142]\w){_WORDS}{{0,4}}?\s+(?:{IS_SLAVIC})\s+)|"
+            rf"{_BEGINS}(?:{PASSWORDS})(?!{_ABOUT_SECRETS})(?:{_WORDS}{{0,5}}?(?:\s*[:\uff1a]\s*|\s+(?:{IS})\s+|(?<=[\u043b\u0142l]\w){_WORDS}{{0,4}}?\s+(?:{IS_SLAVIC})\s+)|"
             rf"\s?[\u662f\u306f\uc740\ub294]\s?|\s+(?=\S{{2,30}}\s+\u0939\u0948))(?P<secret>(?!\d)(?:{LETTER}|\d){{2,30}}?){ENDS}",
             re.IGNORECASE | re.MULTILINE,
         ),
         _PASSWORD_HINTS,
         like_a_word_password,
+    ),
+    Rule(
+        "password",
+        re.compile(
+            rf"{_BEGINS}(?:(?:{_PASSWORD_NAMES}){_WORDS}{{0,6}}?(?:\s*[:\uff1a=]\s*|\s+(?:{IS}|{IS_SLAVIC})\s+)|"
+            rf"(?:{PASSWORDS})(?:\s?[\u662f\u306f\uc740\ub294]\s?|(?:{_WORDS}{{0,3}}?[ ](?:{CARDS}))?[ ]))"
+            rf"(?P<secret>(?!(?:19|20)\d\d(?!\d))\d{{4,12}})(?:(?!\w|[.,:/-]\d)|(?={_SPOKEN_ENDS}))",
+            re.IGNORECASE,
+        ),
+        _PASSWORD_HINTS,
     ),
     Rule("password", re.compile(_REVERSED, re.IGNORECASE | re.MULTILINE), _PASSWORD_HINTS, like_a_password),
     Rule(

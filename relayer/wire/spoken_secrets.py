@@ -9,18 +9,42 @@ from __future__ import annotations
 import re
 from typing import Final
 
-PASSWORDS: Final = (
-    r"password|passwd|passphrase|passcode|passwort|kennwort|contraseña|mot de passe|phrase secrète|"
-    r"parola d'ordine|senha|palavra-passe|wachtwoord|lösenord(?:et)?|hasł[oa]|парол[ьея]|"
-    r"şifre(?:si|miz|m)?|parola(?:sı|mız|m)|كلمة (?:ال)?(?:سر|مرور)|पासवर्ड|密码|密碼|口令|パスワード|비밀번호|비번|암호"
+from relayer.wire.accents import typed
+
+PASSWORDS: Final = typed(
+    r"password|passwd|passphrase|passcode|passwort|kennwort|contraseña|mot de passe?|mdp|phrase secrète|"
+    r"parola d'ordine|senha|palavra[ -]passe|wachtwoord|lösenord(?:et)?|hasł(?:o|a|em|u)|парол[ьея]м?|"
+    r"şifre(?:si|miz|m)?|parola(?:sı|mız|m)|كلم[ةه] (?:ال)?(?:سر|مرور)|باسوو?رد|पासवर्ड|密码|密碼|口令|パスワード|비밀 ?번호|비번|암호|패스워드"
 )
 """Names of a password that have no other common meaning, unlike "clave", "pass" or "key"."""
 
-CODES: Final = (
-    r"code|combination|combo|kombination|código|clave|contraseña|combinación|digicode|combinaison|codice|combinazione|senha|combinação|"
-    r"combinatie|kod\w{0,4}|szyfr|код|шифр|şifre\w{0,4}|رمز|كود|الرقم السري|कोड|비밀번호|번호|코드|암호|密码|密碼|代码|暗証番号|パスコード|コード|番号"
+MORE_PASSWORDS: Final = typed(
+    r"pwd|psw|pw|ww|pass|clave|contra(?= de(?:l| la) wi-?fi)|parola|(?:şifre|parola)\w{0,6}|رمز (?:ال)?(?:مرور|دخول)|الرقم السر[يى]|"
+    # In Japanese a pass is also a ticket, a port or the path of a file.
+    r"パス(?=[はがも:：=\s])(?![^\n]{0,60}[/\\])|パスコード|暗証番号"
 )
-PLACES: Final = (
+"""Names of a password that mean something else, too: what they name has to look like one."""
+
+KEYS: Final = typed(
+    r"key|schlüssel|clave|clé|chiave|chave|sleutel|klucz|ключ|anahtar\w{0,4}|مفتاح|कुंजी|密钥|金鑰|キー|키"
+)
+
+NUMBERS: Final = (
+    r"pin(?!\s+(?:the|this|that|these|those|it|them|a|an|all|every)\b)(?:[ -]?(?:code|kodu?|码|碼)|['’]\w{1,3}|im|imiz|u|em)?|pincode|"
+    r"geheimzahl|geheimnummer|code secret|пин(?:-?код)?|الرقم السر[يى]|पिन|密码|密碼|暗[証唱]番号|ピン(?:コード|番号)|비밀 ?번호|비번|핀 ?번호"
+)
+"""Names of a secret number."""
+
+CARDS: Final = typed(
+    r"karte|tarjeta|carte|carta|cartão|kaart|pinpas|karty|карт[ыеу]|карточки|kart\w{0,5}|card|sim|(?:ال|لل)?(?:بطاقة|فيزا|كارت)|कार्ड|卡|カード|카드"
+)
+"""Names of a card, whose password is often a number."""
+
+CODES: Final = typed(
+    r"code|combination|combo|kombination|código|clave|contraseña|combinación|digicode|combinaison|codice|combinazione|senha|combinação|"
+    r"combinatie|kod\w{0,4}|szyfr|код|шифр|şifre\w{0,4}|رمز|كود|الرقم السر[يى]|कोड|비밀번호|번호|코드|암호|密码|密碼|代码|暗証番号|パスコード|コード|番号"
+)
+PLACES: Final = typed(
     r"door|alarm|safe|gate|locker|garage|lock|lockbox|padlock|entrance|keypad|vault|intercom|"
     r"tür|haustür|alarmanlage|tresor|tor|spind|schließfach|schloss|eingang|koffer|"
     r"puerta|alarma|caja fuerte|portón|taquilla|garaje|candado|portal|casillero|"
@@ -35,10 +59,12 @@ PLACES: Final = (
     r"현관문?|경보기?|알람|금고|대문|사물함|차고|자물쇠|门|報警器|报警器|警报|保险箱|保险柜|储物柜|车库|锁|门禁|"
     r"ドア|玄関|アラーム|警報|金庫|ゲート|ロッカー|ガレージ|鍵|オートロック"
 )
-COMPOUNDS: Final = r"(?:tür|haustür|alarm|tresor|tor|spind|schließfach|garagen|schloss|deur|kluis|poort|garage|slot|door|gate|lock)-?code"
+COMPOUNDS: Final = typed(
+    r"(?:tür|haustür|alarm|tresor|tor|spind|schließfach|garagen|schloss|deur|kluis|poort|garage|slot|door|gate|lock)-?code"
+)
 """Names of a code that are one word in German and Dutch, and often in English."""
 
-NATIONAL_NUMBERS: Final = (
+NATIONAL_NUMBERS: Final = typed(
     r"ssn|social security(?: number| no\.?)?|sozialversicherungsnummer|numéro de sécu(?:rité sociale)?|"
     r"número de (?:la )?seguridad social|codice fiscale|burgerservicenummer|bsn|pesel|снилс|kimlik numara\w{1,3}|cpf|आधार(?: नंबर)?|"
     r"주민등록번호|身份证号码?|マイナンバー"
