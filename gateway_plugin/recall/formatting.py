@@ -428,7 +428,7 @@ def _label(hit: RecallHit, hearing: Hearing) -> str:
 
 _COLD_HEADING: Final = "Recent memories (use memory_search for full search):"
 _COLD_HINT: Final = (
-    "You have {count} past memory file(s). Use the memory_search tool when the user's question could benefit from "
+    "You have {count} from earlier chats. Use the memory_search tool when the user's question could benefit from "
     "historical context."
 )
 
@@ -476,8 +476,11 @@ class _DayLine(NamedTuple):
     rank: int
 
 
-def _rank(memory: Memory, *, coming: bool) -> int:
-    """Return the rank of a memory: coming days, open tasks, what lasts, and last everyday acts that are over and lines of files."""
+def _rank(memory: Memory, *, coming: bool, newest: bool) -> int:
+    """Return the rank of a memory: coming days, new tasks, what lasts or just happened, and last what is over and lines of files.
+
+    A task is often a request to the assistant, which did it the same day, so only one of the newest day comes before what lasts.
+    """
     done = _DONE.search(memory.text) is not None
     if coming and not done:
         return 0
@@ -485,7 +488,9 @@ def _rank(memory: Memory, *, coming: bool) -> int:
         return 5
     if done or is_trifle(memory.text):
         return 4
-    return 1 if memory.kind == "task" else 2 if memory.kind in _LASTING else 3
+    if memory.kind == "task":
+        return 1 if newest else 2
+    return 2 if memory.kind in _LASTING or (newest and memory.kind == "event") else 3
 
 
 def _most_useful(days: Sequence[tuple[str, list[_DayLine]]], count: int) -> list[tuple[str, list[_DayLine]]]:
@@ -513,6 +518,7 @@ def format_days(
     said_already = {folded(text) for text in shown.texts}
     days: list[tuple[str, list[_DayLine]]] = []
     # Lines of a day are dropped from the first one on, so the soonest of the coming days comes last until they are rendered.
+    newest = answer.days[0].date if answer.days else ""
     for name, memories in [
         (_COMING, answer.coming[::-1]),
         *((day.date, day.memories) for day in answer.days),
@@ -527,7 +533,8 @@ def format_days(
             if line := escape(one.text):
                 said_already.add(folded(one.text))
                 said_by = "" if hearing.is_own(one) else f" ({escape(label_of(one, hearing))})"
-                fresh.append(_DayLine(one.text, f"{line}{said_by}", _rank(one, coming=name == _COMING)))
+                rank = _rank(one, coming=name == _COMING, newest=name == newest)
+                fresh.append(_DayLine(one.text, f"{line}{said_by}", rank))
         days.append((name, fresh))
     days = _most_useful(days, settings.cold_start.max_lines)
     room = settings.max_tokens - shown.tokens
@@ -542,7 +549,8 @@ def format_days(
             return ColdStart(text, tuple(one.said for _, lines in days for one in lines))
         oldest = next(lines for _, lines in reversed(days) if lines)
         oldest.pop(0)
-    hint = _COLD_HINT.format(count=answer.total)
+    memories = "memory" if answer.total == 1 else "memories"
+    hint = _COLD_HINT.format(count=f"{answer.total} {memories}")
     tells = answer.total > len(shown.ids) and estimate_tokens(hint) <= room
     return ColdStart(hint) if tells else ColdStart()
 
