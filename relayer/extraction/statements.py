@@ -1,7 +1,8 @@
 """The ``statements`` extractor: keeps the statements of a turn that last, without a language model.
 
 Each statement is a memory of its own, with its place in the turn; questions, requests and courtesies next to it are left out.
-A sentence that refers to the one before it ("She is a nurse.") belongs to that one's statement. The extractor favours recall:
+A sentence that refers to the one before it ("She is a nurse.") belongs to that one's statement, and so does one without a subject
+after one about another person ("Is a nurse."). The extractor favours recall:
 ranking can lower a trivial memory, but nothing restores a dropped one.
 
 Fifteen languages are judged by `relayer.extraction.readings`, which also says what is not meant in earnest: hypotheses,
@@ -20,6 +21,7 @@ from typing import Protocol
 
 from relayer.extraction import english as en
 from relayer.extraction.normal_text import normal_text
+from relayer.extraction.persons import is_of_person_before
 from relayer.extraction.readings import BY_N_GRAMS, Readings, read_part
 from relayer.extraction.requests import (
     asks_to_remember,
@@ -251,6 +253,7 @@ _QUOTED = re.compile(r"(?:^[ \t]*+>[^\n]*+\n?+)++", re.MULTILINE)
 _ENDED = (".", "!", "?", "…", "。", "！", "？", "؟", "۔", "।", *_COLONS)  # noqa: RUF001 - marks of other scripts
 # The logit from which it is certain that a sentence is worth keeping.
 _CERTAIN = 6.0
+_PARAGRAPH_END = re.compile(r"\n[ \t]*+\n")
 # The classes of sentences that are not kept with a statement that they are next to.
 _APART = frozenset({"question", "courtesy", "one_off"})
 
@@ -259,13 +262,15 @@ _APART = frozenset({"question", "courtesy", "one_off"})
 class _Hit:
     """A sentence with its logit: it is a statement by itself, or (``joins``) may be kept with one that it is next to.
 
-    ``head`` is the place of the line that introduces it, if it is a line or a part of a list below one.
+    ``says`` is whether a user says something with it, not asks or thanks: it may be about a person who was named before. ``head``
+    is the place of the line that introduces it, if it is a line or a part of a list below one.
     """
 
     span: tuple[int, int]
     worth: float
     passes: bool
     joins: bool = False
+    says: bool = False
     head: tuple[int, int] | None = None
 
 
@@ -514,7 +519,7 @@ def _candidate(turn: ConversationTurn, text: str, lang: str, hit: _Hit, readings
 def _statements(text: str, lang: str, hits: Sequence[_Hit]) -> Iterator[_Hit]:
     """Yield the sentences that pass, each with those next to it that belong to it.
 
-    These are sentences after it that refer to it ("She is a nurse.") or have one word, lines below the line that introduces them,
+    These are sentences after it that refer to it ("She is a nurse.", "Is a nurse.") or have one word, lines below the line that introduces them,
     and those that do not pass, but may join.
     """
     heads = {hit.head for hit in hits}
@@ -533,6 +538,11 @@ def _statements(text: str, lang: str, hits: Sequence[_Hit]) -> Iterator[_Hit]:
         else:
             refers = text[end - 1 : end] in _COLONS or _depends(text[start:stop], lang)
             belongs = hit.joins or (hit.passes and refers)
+            if hit.says and not belongs and last is not None and follows:
+                one_paragraph = _PARAGRAPH_END.search(text, end, start) is None
+                belongs = one_paragraph and is_of_person_before(
+                    text[slice(*last.span)], text[start:stop], lang
+                )
         if last is not None and follows and belongs and _length(last, stop) <= _LONGEST_STATEMENT:
             worth = max(last.worth, hit.worth) if hit.passes else last.worth
             last = replace(last, span=(last.span[0], stop), worth=worth)
@@ -727,7 +737,9 @@ def _judge(
     passes = worth > _WORTHLESS[turn.role] and together >= needed
     # What is neither asked for nor a courtesy stays with the statement next to it: a part of a fact often does not pass alone.
     joins = turn.role is Role.USER and not (asks or asked) and reading.otherwise not in _APART
-    return _Hit(span, worth, passes=passes, joins=joins and not passes)
+    says = passes or reading.otherwise not in {"question", "courtesy"}
+    says = says and turn.role is Role.USER and not (asks or asked)
+    return _Hit(span, worth, passes=passes, joins=joins and not passes, says=says)
 
 
 def _is_request(sentence: str) -> bool:

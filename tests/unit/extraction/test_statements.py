@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - fifteen languages are the point
 """The statements extractor: what it keeps, what it leaves out, and what a candidate says about its turn."""
 
 import time
@@ -44,7 +45,7 @@ def test_a_user_statement_is_kept(text):
     [
         ("hi, I'm Ida and I live in Tromsø", "I'm Ida and I live in Tromsø"),
         ("Hallo, ich bin Ida und wohne in Kassel", "ich bin Ida und wohne in Kassel"),
-        ("你好，我叫小艾，我住在成都", "我叫小艾，我住在成都"),  # noqa: RUF001 - full-width marks are the point
+        ("你好，我叫小艾，我住在成都", "我叫小艾，我住在成都"),
         ("hi, thanks, the server is called heron", "the server is called heron"),
         ("hello world is printed by the first program", "hello world is printed by the first program"),
     ],
@@ -62,6 +63,51 @@ def test_a_greeting_does_not_hide_what_is_said_after_it(text, stored):
 )
 def test_a_part_without_a_subject_stays_with_what_was_said_before(text):
     assert [one.text for one in said(text)] == [text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "my mum lives with us. is allergic to penicillin and takes insulin. can't eat salt",
+        "meine mutter wohnt bei uns. ist allergisch gegen penicillin und nimmt insulin. darf kein salz essen",
+        "ma mère vit chez nous. est allergique à la pénicilline et prend de l'insuline. ne peut pas manger de sel",
+        "mi mamá vive conmigo en rosario. es alérgica a la penicilina y toma losartán. no puede comer sal",
+        "mi suegra se llama norma. es celiaca y diabetica",
+        "nacho es mi novio. labura de noche. odia los mariscos y le encanta el asado",
+        "mia madre vive con noi. è allergica alla penicillina e prende l'insulina. non può mangiare sale",
+        "minha mãe mora comigo. é alérgica a penicilina e toma insulina. não pode comer sal",
+        "mijn moeder woont bij ons. is allergisch voor penicilline en gebruikt insuline. mag geen zout eten",
+        "mama mieszka z nami. ma uczulenie na penicyline i bierze insuline. nie moze jesc soli",
+        "мама живёт с нами. аллергия на пенициллин, принимает инсулин. не ест соль",
+        "annem bizimle yaşıyor. penisiline alerjisi var, insülin kullanıyor. tuz yiyemez",
+        "امي عايشة معانا. عندها حساسية من البنسلين وبتاخد انسولين. ممنوعة من الملح",
+        "मेरी माँ हमारे साथ रहती हैं। पेनिसिलिन से एलर्जी है, इंसुलिन लेती हैं। नमक नहीं खा सकतीं",
+        "我妈跟我们一起住。对青霉素过敏，在打胰岛素。不能吃盐",
+        "母は一緒に住んでる。ペニシリンアレルギーがある。塩分控えてて血圧の薬飲んでる",
+        "엄마가 같이 사세요. 페니실린 알레르기가 있고 인슐린 맞아요. 짠 음식 못 드세요",
+    ],
+)
+def test_sentences_without_a_subject_stay_with_the_person_named_before(text):
+    assert [one.text for one in said(text)] == [text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "My mum lives with us. I am allergic to penicillin.",
+        "my brother lives in Ulm. i take insulin every day",
+        "母は一緒に住んでる。私はペニシリンアレルギーがある。",
+        "mi mamá vive conmigo. yo soy alérgica a la penicilina",
+        "mi mamá vive conmigo. mi papá toma losartán",
+        "my mum lives with us. my dad takes insulin",
+        "엄마가 같이 사세요. 저는 페니실린 알레르기가 있어요",
+        "मेरी माँ हमारे साथ रहती हैं। मुझे पेनिसिलिन से एलर्जी है",
+        "my mum lives with us in the old house\n\nis allergic to penicillin",
+        "my mum lives with us. is it going to rain tomorrow",
+    ],
+)
+def test_what_is_said_of_the_speaker_or_of_another_person_is_apart(text):
+    assert text not in [one.text for one in said(text)]
 
 
 @pytest.mark.parametrize(
@@ -167,12 +213,12 @@ def test_a_statement_in_another_language_is_kept_verbatim(text, lang):
     [
         "Danke, bis morgen!",
         "merci beaucoup !",
-        "谢谢！",  # noqa: RUF001 - full-width marks are the point
+        "谢谢！",
         "ありがとうございます",
         "धन्यवाद",
         "شكرا جزيلا",
         "¿Qué hora es?",
-        "这是什么？",  # noqa: RUF001 - full-width marks are the point
+        "这是什么？",
     ],
 )
 def test_courtesies_and_questions_of_other_languages_are_left_out(text):
@@ -225,7 +271,7 @@ def test_a_list_is_one_statement():
         "boodschappen\n- melk\n- brood",
         "lista zakupow\n- mleko\n- chleb\n- jajka",
         "список покупок\n- молоко\n- хлеб",
-        "alışveriş listesi\n- süt\n- ekmek\n- yumurta",  # noqa: RUF001 - a letter of Turkish
+        "alışveriş listesi\n- süt\n- ekmek\n- yumurta",
         "حاجات السوق\n- لبن\n- عيش\n- بيض",
         "खरीदारी की सूची\n- दूध\n- ब्रेड",
         "购物清单\n- 牛奶\n- 面包",
@@ -254,7 +300,7 @@ TABLE = """Der Medikamentenplan von meiner Mutter, bitte merken:
     "text",
     [
         TABLE,
-        "母の薬（覚えておいて）：\n| 薬 | 朝 | 夜 |\n|---|---|---|\n| ワーファリン 2mg | 0 | 1 |",  # noqa: RUF001 - full-width marks
+        "母の薬（覚えておいて）：\n| 薬 | 朝 | 夜 |\n|---|---|---|\n| ワーファリン 2mg | 0 | 1 |",
         "| Name | Geburtstag |\n|---|---|\n| Ida | 4. Mai 1987 |\n| Ben | 12. Februar 2020 |",
         "Meine Allergien, bitte dauerhaft merken:\n\n- **Erdnüsse**: Notfall!\n- **Amoxicillin**: Ausschlag",
     ],
@@ -319,8 +365,8 @@ LETTER = (
     [
         "Translate this into French:", "Übersetz mir das bitte ins Französische:", "Tradúceme esto al francés:",
         "Réponds à cette cliente :", "Puoi tradurre questo:", "Traduz isto para francês:", "Vat dit samen:",
-        "Przetłumacz to na francuski:", "Переведи это на французский:", "Bunu Fransızcaya çevir:",  # noqa: RUF001
-        "ترجم لي هذه الرسالة:", "इसका अनुवाद करो:", "これをフランス語に翻訳して：", "이거 번역해 줘:", "把这个翻译成法语：",  # noqa: RUF001
+        "Przetłumacz to na francuski:", "Переведи это на французский:", "Bunu Fransızcaya çevir:",
+        "ترجم لي هذه الرسالة:", "इसका अनुवाद करो:", "これをフランス語に翻訳して：", "이거 번역해 줘:", "把这个翻译成法语：",
     ],
 )  # fmt: skip
 def test_a_text_to_be_translated_or_answered_says_nothing_of_the_user(errand):
@@ -364,7 +410,7 @@ def test_the_place_holds_behind_code_and_markup():
         "what is the guest wifi called",
         "donde vive mi hermana",
         "which server runs staging",
-        "какой у меня размер обуви",  # noqa: RUF001 - Cyrillic is the point
+        "какой у меня размер обуви",
         "我妹妹住哪",
         "tell me where my bike is",
     ],
@@ -382,7 +428,7 @@ def test_a_question_without_its_mark_is_no_statement(text):
         "Necesito que busques el vuelo más barato a Oslo", "J'ai besoin que tu trouves le vol le moins cher pour Oslo",
         "Ho bisogno che tu trovi il volo più economico per Oslo", "Preciso que você encontre o voo mais barato para Oslo",
         "Ik wil dat je de goedkoopste vlucht naar Oslo zoekt", "Potrzebuję, żebyś znalazł najtańszy lot do Oslo",
-        "Мне нужно, чтобы ты нашёл самый дешёвый рейс в Осло", "Oslo'ya en ucuz uçuşu bulmana ihtiyacım var",  # noqa: RUF001
+        "Мне нужно, чтобы ты нашёл самый дешёвый рейс в Осло", "Oslo'ya en ucuz uçuşu bulmana ihtiyacım var",
         "أريدك أن تجد أرخص رحلة إلى أوسلو", "मुझे चाहिए कि तुम ओस्लो की सबसे सस्ती उड़ान ढूंढो",
         "オスロ行きの一番安い便を探してほしい", "오슬로행 가장 싼 항공편을 찾아 줬으면 해", "我需要你帮我找去奥斯陆最便宜的航班",
     ],
@@ -410,7 +456,7 @@ def test_a_statement_or_a_lasting_wish_of_similar_words_is_kept(text):
     [
         "the server is called heron, right?",
         "the funding is from Minciencias grant 91847, english ok?",
-        "来週から大阪に引っ越します、いいですか？",  # noqa: RUF001 - the full-width marks are the point
+        "来週から大阪に引っ越します、いいですか？",
         "mein Bruder heißt Tom, oder?",
         "Ines owns the billing code.",
         "locker 118",
