@@ -16,7 +16,6 @@ import concurrent.futures
 import contextlib
 import ctypes
 import functools
-import hashlib
 import os
 import secrets
 import threading
@@ -309,8 +308,8 @@ class RelayerClient(RelayerCaller):
     async def import_memories(
         self, identity: Identity, request: service.ImportRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> service.ImportResponse:
-        """Store a page of memories from another system. Importing the same page again stores nothing twice."""
-        request = _keyed(request, f"import-{hashlib.sha256(body_of(request)).hexdigest()}")
+        """Store a page of memories from another system. What is stored already is not stored twice."""
+        request = _keyed(request, secrets.token_hex(16))
         call = ApiCall("import", "POST", "/v1/import", identity, body_of(request), writes=True)
         return await self._run(call, service.ImportResponse, deadline)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import secrets
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -292,18 +291,16 @@ async def send_items(
     identity: Identity,
     items: Sequence[ImportItem],
     *,
-    reprocess: bool = False,
     as_backup: bool = False,
     keep_secrets: bool = False,
 ) -> Counter[str]:
     """Store memories. Sending the same ones again stores nothing twice. Raises as the client does.
 
-    With ``reprocess``, pages that were sent before are processed again, instead of returning their first outcome. With
-    ``as_backup``, memories keep the attributes that they claim, and with ``keep_secrets`` the secrets in them.
+    With ``as_backup``, memories keep the attributes that they claim, and with ``keep_secrets`` the secrets in them.
     """
     counts: Counter[str] = Counter()
     for page in pages(items):
-        said: dict[str, object] = {"idempotency_key": secrets.token_hex(16)} if reprocess else {}
+        said: dict[str, object] = {}
         if as_backup:
             said["as_backup"] = True
         if keep_secrets:

@@ -239,9 +239,7 @@ def import_files(
         if not dry_run:
             # A file with this seal holds what the user chose to keep. From any other, secrets are removed.
             sealed = holder is not None
-            counts = run.ask(
-                partial(send_items, items=items, reprocess=True, as_backup=as_backup, keep_secrets=sealed)
-            )
+            counts = run.ask(partial(send_items, items=items, as_backup=as_backup, keep_secrets=sealed))
         total += counts
         run.say(f"{path}: {_sentence(counts)}")
     told = {} if dry_run else {"stored": 0, "duplicate": 0}

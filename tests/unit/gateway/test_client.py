@@ -512,11 +512,12 @@ async def test_a_refusal_is_told_as_one(client, ops, wire):
     assert caught.value.code == "wrong_namespace_key"
 
 
-async def test_the_same_page_is_the_same_write(client, ops, wire):
+async def test_the_retry_of_an_import_is_the_same_write_and_another_import_is_not(client, ops, wire):
     request = ImportRequest(memories=(ImportItem(text="one"),))
-    for _ in range(2):
-        wire.script = [sends({"memories": [{"status": "stored"}]})]
-        await client.import_memories(ops, request)
-    first, second = wire.bodies("/v1/import")
-    assert first == second
-    assert first["idempotency_key"].startswith("import-")
+    stored = sends({"memories": [{"status": "stored"}]})
+    wire.script = [answer(503, "overloaded"), stored]
+    await client.import_memories(ops, request)
+    wire.script = [stored]
+    await client.import_memories(ops, request)
+    first, retry, second = (body["idempotency_key"] for body in wire.bodies("/v1/import"))
+    assert first == retry != second

@@ -202,6 +202,22 @@ def test_an_export_is_imported_with_everything(make: Make) -> None:
     )
 
 
+def test_a_backup_brings_back_what_was_deleted_or_erased_since(make: Make) -> None:
+    memory = make()
+    said = ["I live in Bern.", "My bike is a red Brompton."]
+    memory.add_many(said)
+    backup = list(memory.export())
+    again = memory.import_(backup)
+    assert (again.stored, again.duplicates) == (0, 2)
+    memory.delete_all()
+    assert memory.import_(backup).stored == 2
+    assert sorted(texts(memory)) == said
+    for one in list(memory.list()):
+        memory.erase(one.id)
+    assert memory.import_(backup).stored == 2
+    assert sorted(texts(memory)) == said
+
+
 USERS = [
     "ana", "Ana", "ANA", " ana", "ana ", "ana@example.com", "Ana Müller", "sender-ana", "用户", "a/b", "user-85n62",
 ]  # fmt: skip
