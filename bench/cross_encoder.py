@@ -8,8 +8,9 @@ It learns from the candidates of searches: the memories that are right for a pro
 starts from the reader of relations, which reads two texts together, too. The weights of its scores are learnt from people whom
 neither the layers nor the weights before it were learnt from (``second``, and two authors of ``fourth``): what it says of people
 that it was trained with would count for too much. Training needs torch and about half an hour of two processors; both need
-scikit-learn. The package's file was trained in five rounds of 1,500, 700, 630, 2,309 and 1,341 batches, the last two with ``--on``:
-the fourth with the people of ``third``, the fifth with those of ``fourth``, both with 0.4 of the other prompts. None learnt from ``bench/sets/weeks``.
+scikit-learn. The package's file was trained in six rounds of 1,500, 700, 630, 2,309, 1,341 and 1,246 batches, the last three with ``--on``:
+the fourth with the people of ``third``, the fifth with those of ``fourth``, both with 0.4 of the other prompts, and the sixth with 108 people of
+``bench/sets/weeks`` (authors a to o), with 0.4 of the prompts of half of the people of ``third`` and ``fourth`` and of a quarter of the first two sets.
 """
 
 from __future__ import annotations
