@@ -4,7 +4,8 @@
 uses. `told` and `variety` measure how much a text states and how often it repeats itself; `names` finds the names in a query.
 
 `named_times` reads months, days, years and phrases of past times in fifteen languages from the names in ``data/times.toml``,
-and `named_days` reads only the days, by which a memory tells what is coming. A time never filters: `TIME_WEIGHT` times the
+and `named_days` reads only the days, by which a memory tells what is coming, also from numbers such as 3/12 and from words
+such as "tomorrow". A time never filters: `TIME_WEIGHT` times the
 `nearness` of a memory is added to its score, because people err about times, and because a memory may tell of another time
 than the one at which it was said. All times are in UTC.
 """
@@ -12,17 +13,19 @@ than the one at which it was said. All times are in UTC.
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 import unicodedata
 from calendar import monthrange
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from importlib.resources import files
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 from relayer.lib.n_grams import UNSPACED
+from relayer.wire.accents import typed, without_accents
 from relayer.wire.fields import DAY_MS, stream_safe
 
 # Runs of letters and digits; an apostrophe inside a word ends it ("Maria's" is about Maria).
@@ -45,6 +48,13 @@ GROWTH = {
     if (length := len(unicodedata.normalize("NFKC", char))) > 1
 }
 GROWING = re.compile(f"[{''.join(map(re.escape, GROWTH))}]")
+
+# Every decimal digit of another script, as the digit 0 to 9: people write one number in both.
+DIGITS = {
+    number: str(value)
+    for number in range(128, sys.maxunicode + 1)
+    if (value := unicodedata.decimal(chr(number), None)) is not None
+}
 
 # Words without a topic: a match on them alone means nothing.
 TOPICLESS = """
@@ -484,26 +494,42 @@ def named_times(query: str, now_ms: int) -> Times:
     return tuple(found)
 
 
-def named_days(text: str, now_ms: int) -> tuple[NamedTime, ...]:
-    """Return the days of a month that a text names, with or without a year.
+def named_days(text: str, now_ms: int, said: date) -> tuple[NamedTime, ...]:
+    """Return the days that a text names, with or without a year.
+
+    A day that is told by its distance, such as tomorrow or a weekday with a time of day, is read only in a text of the last
+    weeks. The numbers of a day and a month are read only where a word or a time of day next to them tells that they are a date.
 
     Args:
         text: the text of a memory.
         now_ms: the present time in ms since the epoch; later years than the next one are no times.
+        said: the day on which the text was said, from which "tomorrow" is counted.
 
     Example:
-        >>> named_days("The rent is due on 1 December; we talked in May.", 1_760_000_000_000)
+        >>> named_days("The rent is due on 1 December; we talked in May.", 1_760_000_000_000, date(2025, 10, 9))
         (NamedTime(year=None, month=12, day=1),)
+        >>> named_days("turno el jueves 16/10 a las 15:30", 1_760_000_000_000, date(2025, 10, 9))
+        (NamedTime(year=None, month=10, day=16),)
     """
-    plain = unicodedata.normalize("NFKC", text).casefold()
-    dated = _DIGIT.search(plain) and (
-        not _patterns().words.isdisjoint(_WORD.findall(plain))
-        or _NUMERIC.search(plain)
-        or _IN_UNSPACED.search(plain)
-    )
-    # Most memories name no day, and to find that out takes a hundredth of the time of reading times.
-    times = named_times(text, now_ms) if dated else ()
-    return tuple(time for time in times if isinstance(time, NamedTime) and time.day is not None)
+    plain = unicodedata.normalize("NFKC", text).casefold().translate(DIGITS)
+    days: dict[NamedTime, None] = {}
+    if _DIGIT.search(plain):
+        dated = (
+            not _patterns().words.isdisjoint(_WORD.findall(plain))
+            or _NUMERIC.search(plain)
+            or _IN_UNSPACED.search(plain)
+        )
+        # Most memories name no day, and to find that out takes a hundredth of the time of reading times.
+        times = named_times(text, now_ms) if dated else ()
+        days.update((time, None) for time in times if isinstance(time, NamedTime) and time.day is not None)
+        if _SLASHED.search(plain):
+            days.update((day, None) for day in _numeric_days(plain, now_ms, said))
+    if (EPOCH + timedelta(milliseconds=now_ms)).date() - said <= _RECENT:
+        days.update(
+            (NamedTime(day.year, day.month, day.day), None)
+            for day in _days_from(plain, said, dated=bool(days))
+        )
+    return tuple(days)
 
 
 def nearness(times: Times, at_ms: int) -> float:
@@ -541,16 +567,12 @@ class _Patterns(NamedTuple):
 
 @cache
 def _patterns() -> _Patterns:
-    languages: dict[str, Any] = tomllib.loads(
-        (files("relayer.search") / "data" / "times.toml").read_text("utf-8")
-    )
-    months: dict[str, int] = {}
+    languages = _languages()
+    months, unaccented = _months()
     phrases: dict[str, tuple[str, int]] = {}
     units: dict[str, str] = {}
     ago: list[str] = []
     for code, names in languages.items():
-        for number, forms in enumerate(names.get("months", ()), 1):
-            months.update(dict.fromkeys(forms.casefold().split(), number))
         for key, meaning in _PHRASES.items():
             phrases.update(dict.fromkeys((phrase.casefold() for phrase in names.get(key, ())), meaning))
         for line in names["units"]:
@@ -572,6 +594,8 @@ def _patterns() -> _Patterns:
 
     def read_month(match: re.Match[str], now_ms: int) -> NamedTime | None:
         day, year = match["first"] or match["after"], match["year"]
+        if match["month"] in unaccented and not match["first"]:
+            return None
         if match["month"] in ambiguous and not day and not year:
             words = re.findall(r"\w+", match.string[: match.start()])
             if not words or words[-1] not in before:
@@ -600,6 +624,183 @@ def _patterns() -> _Patterns:
         (_ONLY_YEAR, lambda match, now_ms: _named(match["year"], None, None, now_ms)),
     )
     return _Patterns(readers, frozenset(words))
+
+
+# A text that counts days from the one on which it was said tells of no coming day after so long.
+_RECENT: Final = timedelta(days=15)
+# Of two readings of the numbers of a day and a month, the one within this time after the text was said is meant.
+_SOON: Final = timedelta(weeks=8)
+# In so many characters before and after a day, words about it are looked for, and a time of day after the numbers of one.
+_NEAR_BEFORE, _NEAR_CLOCK, _NEAR_AFTER = 14, 16, 24
+_CLOCK: Final = re.compile(
+    r"(?<![\d.,/:])\d{1,2}[:.]\d{2}(?!\d)|(?<![\d.,/:])\d{1,2}\s?(?:am\b|pm\b|a\.m|p\.m|h\b|uhr|час|時|时|點|点|시|बजे)"
+    r"|(?:\bat|\bum|\bas|\bàs|\ba las|\bà|\balle|\bore|\bo|\bom|\bв|\bsaat|الساعة|الساعه)\s+\d{1,2}(?![\d.,/])"
+    r"|(?<![\d.,/:])\d{1,2}['\u2019](?:d[ae]|t[ae])\b|\b(?:godz\.?|g\.)\s?\d{1,2}"
+)
+_WORD_ENDS: Final = r"(?![\w\u0900-\u0963])"
+_UNITS: Final = r"(?!\s*(?:[%€$£¥₽₺°]|(?:eur|euro?s?|usd|dollars?|zł|zl|pln|tl|\u0440\u0443\u0431\w*|kg|g(?!\.)|km|m|cm|ml|l|h|uhr|cups?|tsp|tbsp|mio|million\w*)\b))"
+_SLASHED: Final = re.compile(
+    r"(?<![a-z0-9_.,/:$€£¥+-])(?P<first>\d{1,2})(?P<mark>[./])(?P<second>\d{1,2})(?:(?P=mark)(?P<year>(?:20)?\d\d))?"
+    r"(?![a-z0-9_/%-]|[.,:]\d)" + _UNITS
+)
+# What is written behind a date without a space in Japanese, Chinese and Korean.
+_PARTICLE: Final = re.compile(r"\s?(?:[にのはがへ]|まで|から|에|까지|부터|[号日])")
+_LEADS: Final = re.compile(r"(?:[はがに]|까지|은|는|在|是|于)\s?$")
+_EAST: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
+
+
+def _numeric_days(plain: str, now_ms: int, said: date) -> Iterator[NamedTime]:
+    """Yield the days of pairs of numbers such as 3/12 and 3.12; in English and East Asian texts the month may be first."""
+    near = _near()
+    east = _EAST.search(plain) is not None
+    english = not east and plain.isascii() and not _ONLY_ENGLISH.isdisjoint(_WORD.findall(plain))
+    for found in _SLASHED.finditer(plain):
+        before = plain[max(0, found.start() - _NEAR_BEFORE) : found.start()]
+        after = plain[found.end() : found.end() + _NEAR_AFTER]
+        slashed, year = found["mark"] == "/", found["year"]
+        if not year and not (
+            near.leads.search(before)
+            or _CLOCK.search(after[:_NEAR_CLOCK])
+            or near.weekday.search(after[:_NEAR_CLOCK])
+            or (east and slashed and (_LEADS.search(before) or _PARTICLE.match(after)))
+        ):
+            continue
+        if english and not slashed:  # a version or a price
+            continue
+        first, second = int(found["first"]), int(found["second"])
+        if (first, second) == (24, 7):
+            continue
+        pairs = [(second, first)] if not slashed or not (east or english) else [(first, second)]
+        if english and slashed:
+            pairs.append((second, first))
+        full = None if year is None else f"20{year[-2:]}"
+        days = [day for month, number in pairs if (day := _named(full, month, str(number), now_ms))]
+        soon = [day for day in days if any(said <= one <= said + _SOON for one in _dates(day, said))]
+        if len(set(days)) == 1:
+            yield days[0]
+        elif soon:
+            yield soon[0]
+
+
+def _dates(day: NamedTime, said: date) -> list[date]:
+    years = (said.year, said.year + 1) if day.year is None else (day.year,)
+    return [interval[0].date() for year in years if (interval := day.interval(year)) is not None]
+
+
+def _days_from(plain: str, said: date, *, dated: bool) -> Iterator[date]:
+    """Yield the days that a text counts from the one on which it was said; no weekday if it has a date, too."""
+    near = _near()
+    for found in (one for pattern in near.relative(plain) for one in pattern.finditer(plain)):
+        name = found.lastgroup or ""
+        if name in _DISTANCES:
+            yield said + timedelta(days=_DISTANCES[name])
+            continue
+        before = plain[max(0, found.start() - _NEAR_BEFORE) : found.start()]
+        after = plain[found.end() : found.end() + _NEAR_AFTER]
+        close = f"{before}\n{after[:_NEAR_BEFORE]}"
+        if dated or near.apart.search(close):
+            continue
+        weekday = int(name[1:])
+        if near.next_week.search(f"{before}\n{after}"):
+            yield said + timedelta(days=7 + weekday - said.weekday())
+        elif near.coming.search(close) or _CLOCK.search(after):
+            yield said + timedelta(days=(weekday - said.weekday() - 1) % 7 + 1)
+
+
+_DISTANCES: Final = {"day_after": 2, "tomorrow": 1}
+
+
+class _Near(NamedTuple):
+    """Patterns of days that are counted from the one on which a text was said, and of the words next to such days.
+
+    The groups of ``spaced`` and ``dense`` are `_DISTANCES`, and ``w0`` to ``w6`` for the weekdays from Monday on.
+    """
+
+    spaced: re.Pattern[str]
+    dense: re.Pattern[str]
+    next_week: re.Pattern[str]
+    coming: re.Pattern[str]
+    apart: re.Pattern[str]
+    leads: re.Pattern[str]
+    weekday: re.Pattern[str]
+
+    def relative(self, plain: str) -> tuple[re.Pattern[str], ...]:
+        return (self.spaced, self.dense) if _EAST.search(plain) else (self.spaced,)
+
+
+# Function words of English that hardly another of the languages has.
+_ONLY_ENGLISH: Final = frozenset(
+    ["and", "at", "are", "been", "before", "by", "for", "from", "have", "his", "i", "into", "it", "its", "my", "on", "our", "she", "should", "the",
+     "their", "they", "this", "to", "until", "we", "will", "with", "your"]
+)  # fmt: skip
+
+
+@cache
+def _near() -> _Near:
+    spaced, dense = [
+        {
+            key: "|".join(typed(pattern) for names in languages if (pattern := names.get(key)))
+            for key in (
+                *_DISTANCES,
+                *(f"w{number}" for number in range(7)),
+                "next_week",
+                "coming",
+                "apart",
+                "before_days",
+            )
+        }
+        for languages in (
+            [
+                names | {f"w{number}": one for number, one in enumerate(names["weekdays"])}
+                for code, names in _languages().items()
+                if (code in _WITHOUT_SPACES) is unspaced
+            ]
+            for unspaced in (False, True)
+        )
+    ]
+
+    def of_both(*keys: str) -> str:
+        return "|".join(
+            [
+                rf"(?<!\w)(?:{'|'.join(spaced[key] for key in keys)}){_WORD_ENDS}",
+                *(dense[key] for key in keys if dense[key]),
+            ]
+        )
+
+    weekdays = [f"w{number}" for number in range(7)]
+    days = [*_DISTANCES, *weekdays]
+    return _Near(
+        spaced=re.compile(rf"(?<!\w)(?:{'|'.join(f'(?P<{key}>{spaced[key]})' for key in days)}){_WORD_ENDS}"),
+        dense=re.compile("|".join(f"(?P<{key}>{dense[key]})" for key in days)),
+        next_week=re.compile(of_both("next_week")),
+        coming=re.compile(of_both("coming")),
+        apart=re.compile(of_both("apart")),
+        leads=re.compile(rf"(?:{of_both(*weekdays, 'before_days')})[ ,.]{{0,2}}$"),
+        weekday=re.compile(of_both(*weekdays)),
+    )
+
+
+@cache
+def _languages() -> dict[str, dict[str, Any]]:
+    text = (files("relayer.search") / "data" / "times.toml").read_text("utf-8")
+    return dict(tomllib.loads(text))
+
+
+def _months() -> tuple[dict[str, int], set[str]]:
+    """Return the number of each form of a month, and the forms that only lack accents.
+
+    Those may be other words, such as the name Marco, so they count only after the number of a day.
+    """
+    months = {
+        form: number
+        for names in _languages().values()
+        for number, forms in enumerate(names.get("months", ()), 1)
+        for form in forms.casefold().split()
+    }
+    unaccented = {
+        plain: number for month, number in months.items() if (plain := without_accents(month)) not in months
+    }
+    return months | unaccented, set(unaccented)
 
 
 # The beginnings of the Unicode names of the characters of scripts without spaces between words, and of Korean.

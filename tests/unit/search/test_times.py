@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayer.search.terms import NEAR_DAYS, Interval, NamedTime, named_times, nearness
+from relayer.search.terms import NEAR_DAYS, Interval, NamedTime, named_days, named_times, nearness
 
 NOW = datetime(2026, 9, 21, 13, 30, tzinfo=UTC)  # a Monday
 MARCH = NamedTime(month=3)
@@ -88,6 +88,109 @@ def test_a_memory_of_the_time_is_nearest_and_one_of_another_month_is_not_near() 
     assert 0 < nearness((MARCH,), ms(datetime(2025, 4, 2, tzinfo=UTC))) < 1
     assert nearness((NamedTime(2024, 3),), ms(inside)) == 0.0
     assert nearness((NamedTime(2024, 3), MARCH), ms(inside)) == 1.0
+
+
+SAID = date(2026, 11, 30)  # a Monday
+
+
+@pytest.mark.parametrize(
+    ("day", "text"),
+    [
+        (date(2026, 12, 3), "w czwartek 3.12 o 16:20"),
+        (date(2026, 12, 3), "turno el jueves 3/12 a las 15:30"),
+        (date(2026, 12, 3), "donderdag 3/12 om 15u"),
+        (date(2026, 12, 3), "jeudi 3/12 à 15h"),
+        (date(2026, 12, 3), "गुरुवार 3/12"),
+        (date(2026, 12, 3), "يوم الخميس ٣/١٢ الساعة ٧"),
+        (date(2026, 12, 3), "歯医者は12/3の15時"),
+        (date(2026, 12, 3), "appointment on 12/3"),
+        (date(2026, 12, 3), "dentist this thursday at 3pm"),
+        (date(2026, 12, 3), "cita el jueves que viene"),
+        (date(2026, 12, 3), "в четверг в 16:20 врач"),
+        (date(2026, 12, 3), "giovedi alle 15 dentista"),
+        (date(2026, 12, 3), "3/12/26 passport appointment"),
+        (date(2026, 12, 1), "yarın 9'da dişçi var"),
+        (date(2026, 12, 1), "yarin 9'da disci var"),
+        (date(2026, 12, 1), "dentist tomorrow at 9"),
+        (date(2026, 12, 1), "Zahnarzt morgen um 9"),
+        (date(2026, 12, 1), "turno mañana a las 9"),
+        (date(2026, 12, 1), "rendez-vous demain à 9h"),
+        (date(2026, 12, 1), "dentista domani alle 9"),
+        (date(2026, 12, 1), "dentista amanhã às 9"),
+        (date(2026, 12, 1), "tandarts morgen om 9"),
+        (date(2026, 12, 1), "jutro o 9 dentysta"),
+        (date(2026, 12, 1), "завтра в 9 стоматолог"),
+        (date(2026, 12, 1), "بكرة الساعة ٧ معاد الدكتور"),
+        (date(2026, 12, 1), "कल सुबह 9 बजे डॉक्टर है"),
+        (date(2026, 12, 1), "明天9点看牙"),
+        (date(2026, 12, 1), "明日10時に面接"),
+        (date(2026, 12, 1), "내일 9시 치과"),
+        (date(2026, 12, 1), "terça às 15h dentista"),
+        (date(2026, 12, 2), "Zahnarzt übermorgen"),
+        (date(2026, 12, 2), "pasado mañana a las 9"),
+        (date(2026, 12, 2), "后天体检"),
+        (date(2026, 12, 9), "下周三15点看牙"),
+        (date(2026, 12, 9), "다음 주 수요일 3시 치과"),
+        (date(2026, 12, 9), "来週の水曜15時に歯医者"),
+        (date(2026, 12, 9), "turno el martes 9/12 a las 15"),
+        (date(2026, 12, 12), "dogum gunu 12 aralik"),
+        (date(2026, 12, 12), "cena 12/12 w sobote"),
+        (date(2026, 12, 12), "randevu 12.12 11:00"),
+        (date(2026, 12, 15), "締切は12/15"),
+        (date(2026, 12, 20), "salimos el 20/12 a la noche"),
+    ],
+)
+def test_a_coming_day_is_read_as_people_write_it(day: date, text: str) -> None:
+    (found,) = named_days(text, ms(datetime(2026, 11, 30, 9, tzinfo=UTC)), SAID)
+    assert found in (NamedTime(None, day.month, day.day), NamedTime(day.year, day.month, day.day))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "add 3/4 cup of flour at 15:00",
+        "open 24/7",
+        "on 24/7 support",
+        "1/2 a tablet in the morning",
+        "python 3.12 and node 20.10",
+        "runs on 3.12",
+        "tem 12/8 de pressão",
+        "the beer costs 3.12 €",
+        "kosztuje 3.12 zł o 9:00",
+        "juego al padel los lunes a las 15",
+        "every monday at 9",
+        "on mondays at 9",
+        "last thursday at 3pm",
+        "el jueves pasado a las 15",
+        "w każdy czwartek o 16:20",
+        "毎週水曜15時にピアノ",
+        "先週の水曜15時",
+        "me despierto por la mañana a las 7",
+        "am morgen um 9 joggt er",
+        "jeden morgen um 9",
+        "what did marco do",
+        "Marco 12 years old",
+        "कल मैं डॉक्टर के पास गया था",
+        "I rate it 8/10",
+        "the score was 4/5",
+        "明日香は友達",
+        "8/10 people at 9:30",
+        "bmi 23.5, weight 70.5 kg",
+        "iphone 12.4 at 3pm",
+        "cut the price by 1/2",
+    ],
+)
+def test_what_is_no_coming_day_is_not_read(text: str) -> None:
+    assert named_days(text, ms(datetime(2026, 11, 30, 9, tzinfo=UTC)), SAID) == ()
+
+
+def test_tomorrow_is_not_read_in_an_old_text() -> None:
+    assert named_days("dentist tomorrow at 9", ms(datetime(2027, 3, 1, tzinfo=UTC)), SAID) == ()
+
+
+@given(st.text(max_size=60), st.dates())
+def test_no_text_and_no_day_break_the_reading_of_days(text: str, said: date) -> None:
+    named_days(text, ms(NOW), said)
 
 
 @given(st.text(max_size=60), st.integers(-(2**53), 2**53))
