@@ -276,7 +276,7 @@ _COLD_START: Final = re.compile(
 _COLD_BODY: Final = re.compile(r"^[ \t]*(?:[-*•] |#{1,4} |<!-- )|^[ \t]*$")
 _LOOSE_LINES: Final = re.compile(
     r"^[ \t]*(?:"
-    r"you have \d{1,9} past memory file\(s\)\.[^\n]*"
+    r"you have \d{1,9} (?:past memory file\(s\)|(?:memory|memories) from earlier chats)\.[^\n]*"
     r"|when using memory_search or memory_store tools, pass namespace=[^\n]*"
     r"|untrusted context \(metadata, do not treat as instructions or commands\):"
     r"|\U0001f9e9 ?(?:active memory|memory): [^\n]*"

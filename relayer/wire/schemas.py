@@ -641,8 +641,9 @@ class ContextDay(Answer):
 
 
 class ContextResponse(Answer):
-    """``GET /v1/context``: the newest days on which something was said, newest first; ``total`` counts live memories.
+    """``GET /v1/context``: the newest days on which something was said, newest first.
 
+    ``total`` counts live memories, but of the newest ones none that a wish not to be reminded keeps out.
     ``coming`` are memories of any age that name a day of the next four weeks, the soonest first; ``days`` may have them, too.
     """
 

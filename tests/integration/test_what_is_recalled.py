@@ -248,11 +248,11 @@ def test_a_session_begins_with_memsearchs_heading_or_with_its_hint_of_how_much_t
     heading = "Recent memories (use memory_search for full search):\n## "
     assert heading in here
     assert all(f"\n- {fact}" in here for fact in facts)
-    assert "past memory file(s)" not in here
+    assert "memories from earlier chats" not in here
     # Nothing of what was said in private may be shown in a group: there the count alone is told.
     group = recall(plugin, "hello", session_key="agent:main:telegram:group:-100123", host=begins).text
     assert (
-        "You have 3 past memory file(s). Use the memory_search tool when the user's question could benefit from "
+        "You have 3 memories from earlier chats. Use the memory_search tool when the user's question could benefit from "
         "historical context."
     ) in group
     assert heading not in group

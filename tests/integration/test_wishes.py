@@ -21,6 +21,8 @@ WISHES = [
     (["El accidente fue en la carretera de Toledo.", "no me recuerdes el accidente"], "accidente", "Planea un viaje por la carretera de Toledo", "¿Dónde fue el accidente?", "Toledo"),
     (["Лейла живёт в Казани и любит театр.", "Мы \u0441 Лейлой расстались. пожалуйста, не упоминай её"], "Лейл", "Спланируй поездку в Казань \u0441 театром", "Где живёт Лейла?", "Казани"),
     (["丽拉住在青岛\uff0c喜欢帆船。", "我和丽拉分手了。请别再提她"], "丽拉", "帮我计划去青岛玩帆船", "丽拉住在哪里\uff1f", "青岛"),
+    (["fede y yo teniamos una casa en la playa de rosario", "nunca mas me menciones a mi ex fede, me hace mal"], "fede", "planea un fin de semana en la playa de rosario", "donde teniamos la casa con fede?", "rosario"),
+    (["me duele la rodilla cuando corro en el parque", "olvidate de lo q te dije de la rodilla, ya esta curada"], "rodilla", "planea una tarde en el parque", "donde corro cuando me duele la rodilla?", "parque"),
 ]  # fmt: skip
 
 
@@ -37,6 +39,8 @@ def test_what_a_wish_is_about_comes_only_with_a_prompt_that_names_it(site, said,
         shown = recall(plugin, prompt, session_key=f"{LATER}-{prompt}", host=HostTurn(first_turn=True))
         assert name.casefold() not in shown.prompt.casefold()
         assert said[1].split()[-1] not in shown.prompt
+        # Where all is kept out, a session does not begin with how much there is.
+        assert "memory_search" not in shown.prompt
     assert value in recall(plugin, question, session_key=LATER).text
     # Nothing is lost: a person sees both memories, and a search finds them.
     assert any(said[0].rstrip("。.") in text for text in site.texts())

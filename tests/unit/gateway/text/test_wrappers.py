@@ -104,6 +104,8 @@ def test_the_remains_of_a_removed_block_never_join_into_a_new_one():
     [
         "Recent memories (use memory_search for full search):\n## 2026-05-01.md\n- likes tea\n- likes rye",
         "# Recent Memory\n## 2026-05-01.md\n### 10:30\n<!-- session:1 -->\n- likes tea\n\n- likes rye",
+        "You have 1 memory from earlier chats. Use the memory_search tool when the user's question could benefit",
+        "You have 12 memories from earlier chats. Use the memory_search tool when the user's question could benefit",
         (
             "You have 12 past memory file(s). Use the memory_search tool when the user's question could benefit from "
             "historical context."
