@@ -43,6 +43,7 @@ from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
 from relayer.extraction.requests import is_one_off
+from relayer.extraction.subjects import other_person
 from relayer.lib.scheduler import Turns
 from relayer.lib.work import Deadline
 from relayer.log import creation
@@ -55,7 +56,7 @@ from relayer.namespaces.projection import CalibratedModel, Change, Mark, Namespa
 from relayer.namespaces.records import OpenedMemory, RenderedMemory, ReplacedSpan, Wish, ids_of
 from relayer.namespaces.stored import blocks_of, read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
-from relayer.search.essentials import Essential, essential_of
+from relayer.search.essentials import Essential, essential_of, marked
 from relayer.search.index import MemoryIndex
 from relayer.search.rows import KeyMask
 from relayer.search.terms import named_in, names_any
@@ -382,8 +383,12 @@ class OpenNamespace:
             if memory is None:
                 return None
             essential = essential_of(memory.text)
-            one_off = essential == "style" and is_one_off(memory.text)
-            self._essentials[record] = None if one_off else essential
+            left_out = essential == "style" and is_one_off(memory.text)
+            if essential in {"style", "identity"}:
+                # How a manager wants mails, or where an aunt lives, says nothing of the speaker; the name of a wife does.
+                person = other_person(memory.text)
+                left_out = left_out or (person != "" and essential not in marked(person))
+            self._essentials[record] = None if left_out else essential
         return self._essentials[record]
 
     def is_memory(self, record: bytes, kinds: Sequence[str] = ()) -> bool:

@@ -5,8 +5,8 @@ and need not be erased. No model is asked, so every line of it was said. The sam
 client and at any time, so that it can be part of a prompt prefix that a provider caches; without a new entry, only the expiry of
 a memory changes it.
 
-`standing` selects lines for every prompt of a session from the same memories: what could harm the person, how to respond to
-them, and who they are. `relayer.search.essentials` classifies a memory by its form alone, once while the namespace is open. If
+`standing` selects lines for every prompt of a session from the same memories: what could harm the person or others, how to
+respond to them, and who they are. `relayer.search.essentials` classifies a memory by its form, once while the namespace is open. If
 the time of a request is nearly up, it returns what was classified so far, and the next request continues. `newest_days` and
 `list_namespaces` return the newest memories by day and a page of namespaces.
 """
@@ -18,19 +18,19 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, timezone
-from itertools import chain
 from typing import Final, NamedTuple
 
 from relayer.access.accounts import Access, Principal
 from relayer.domain.namespace import Pointer, PointerState
 from relayer.domain.operations import Record
 from relayer.errors import Refused
+from relayer.extraction.subjects import other_person
 from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory, Wish, is_heard, kept_out_by
-from relayer.search.essentials import CLASSES, Essential
+from relayer.search.essentials import Essential
 from relayer.search.terms import NamedTime, named_days
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
@@ -254,6 +254,9 @@ def _line(record: Record, text: str) -> wire.ProfileLine:
 _AT_ONE_TURN = 20
 # Share of the remaining time that classifying memories may take. The rest is for the response.
 _SHARE = 0.6
+_HARM_TO_OTHERS: Final = "harm to others"
+# How many memories of each class come in one turn. The person's own dangers and wishes come before the rest.
+_TURN: Final = {"harm": 2, "style": 2, "identity": 1, _HARM_TO_OTHERS: 1}
 
 
 async def standing(
@@ -265,10 +268,10 @@ async def standing(
     trusts: Sequence[str],
     deadline: Deadline,
 ) -> wire.StandingResponse:
-    """Return the lines for every prompt: dangers first, then wishes about responses, then who the person is.
+    """Return the lines for every prompt: dangers, wishes about responses, who the person is, and dangers to others.
 
-    Within each class, pinned memories come first, then the newest ones. A memory is left out if all of its words occur in one
-    line before it.
+    The classes take turns in the shares of `_TURN`, so that none fills the prompt alone. Within each, pinned memories come first,
+    then the newest ones. A memory is left out if all of its words occur in one line before it.
 
     There are at most ``lines``, of memories for the ``audiences`` and of the ``trusts``; empty for all.
     """
@@ -279,9 +282,8 @@ async def standing(
         async with deadline.step("read"):
             chosen = await _candidates(opened, ctx.clock.now_ms(), audiences, trusts)
             found, complete = await _look(opened, chosen, deadline)
-        ordered = chain.from_iterable(found[kind] for kind in CLASSES[1:])
         return wire.StandingResponse(
-            lines=tuple(_distinct(opened, ordered))[:lines],
+            lines=tuple(_distinct(opened, _in_turns(found)))[:lines],
             complete=complete,
             position=position(opened.position),
         )
@@ -291,7 +293,7 @@ async def _look(
     opened: OpenNamespace, chosen: Iterable[_Candidate], deadline: Deadline
 ) -> tuple[dict[str, list[tuple[bytes, Essential]]], bool]:
     """Return the memories of each class, pinned ones first and then newest first, and whether all could be classified in time."""
-    found: dict[str, list[tuple[bytes, Essential]]] = {kind: [] for kind in CLASSES}
+    found: dict[str, list[tuple[bytes, Essential]]] = {kind: [] for kind in _TURN}
     reserve = deadline.remaining() * (1 - _SHARE)
     for number, one in enumerate(sorted(chosen, key=lambda one: (one.rank[0], -one.place))):
         if number % _AT_ONE_TURN == 0:
@@ -301,8 +303,17 @@ async def _look(
         kind = opened.essential(one.record)
         memory = None if kind is None else opened.memory(one.record)
         if kind is not None and memory and PROJECTS not in decode_metadata(memory.record.metadata):
-            found[kind].append((one.record, kind))
+            of_other = kind == "harm" and other_person(memory.text) != ""
+            found[_HARM_TO_OTHERS if of_other else kind].append((one.record, kind))
     return found, True
+
+
+def _in_turns(found: Mapping[str, list[tuple[bytes, Essential]]]) -> Iterator[tuple[bytes, Essential]]:
+    """Yield the memories of all classes in turns of `_TURN`."""
+    left = {kind: deque(found[kind]) for kind in _TURN}
+    while any(left.values()):
+        for kind, share in _TURN.items():
+            yield from (left[kind].popleft() for _ in range(min(share, len(left[kind]))))
 
 
 def _distinct(
@@ -371,7 +382,7 @@ async def newest_days(
         room = PAGE_BYTES - sum(map(encoded_size, coming))
         return ContextResponse(
             days=tuple(_days({day: by_day[day] for day in newest}, items, room)),
-            total=total - (len(newest_of_all) - len(told)),
+            total=total,
             position=at,
             coming=coming,
         )

@@ -1,4 +1,4 @@
-"""The standing text has rules for all responses, and no request for one."""
+"""The standing text has lines of all classes in turns, and neither requests for one text nor who others are."""
 
 from __future__ import annotations
 
@@ -14,9 +14,42 @@ REQUESTS = {
 }
 
 
-async def test_a_request_for_one_text_does_not_stand_in_every_prompt(house):
-    await house.call(remember, RememberRequest(items=[{"text": text} for text in RULES | REQUESTS]))
+async def standing_texts(house, *told):
+    await house.call(remember, RememberRequest(items=[{"text": text} for text in told]))
     shown = await standing(
         house.ctx, house.access(), lines=10, audiences=(), trusts=(), deadline=house.deadline()
     )
-    assert {line.text for line in shown.lines} == RULES
+    return [line.text for line in shown.lines]
+
+
+async def test_no_class_of_lines_fills_the_prompt_alone_and_the_own_dangers_come_first(house):
+    others = [f"My {one} is allergic to nuts." for one in ("daughter", "mum", "brother")]
+    told = [
+        "Please always answer in short sentences.",
+        "My name is Rosa.",
+        *others,
+        "I'm allergic to latex.",
+        "I'm allergic to penicillin.",
+        "I'm allergic to hazelnuts.",
+    ]
+    texts = await standing_texts(house, *told)
+    assert set(texts[:2]) < set(told[-3:])
+    assert texts[2:4] == told[:2]
+    assert texts[4] in others
+    assert texts[5] in told[-3:]
+    assert set(texts) == set(told)
+
+
+async def test_who_others_are_does_not_stand_in_every_prompt_except_the_family(house):
+    others = {
+        "Ben lives in Glasgow and is an anaesthetist.",
+        "My aunt Ingrid lives in Bergen with her partner Ole.",
+        "Meine Tante Ingrid wohnt in Bergen mit ihrem Freund Ole.",
+        "My manager is Helen Brandt, she wants a status mail every Thursday before noon, max five lines, no jargon.",
+    }
+    own = {"My wife's name is Joan.", "I live in Leeds."}
+    assert set(await standing_texts(house, *others, *own)) == own
+
+
+async def test_a_request_for_one_text_does_not_stand_in_every_prompt(house):
+    assert set(await standing_texts(house, *RULES, *REQUESTS)) == RULES
