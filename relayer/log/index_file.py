@@ -48,7 +48,7 @@ from relayer.wire.codec import lp
 from relayer.wire.sealing import ObjectType
 
 # To be raised with every change to the contents of the blocks of the view and of texts. Facets need none: see `model_tag`.
-INDEX_FORMAT = 1
+INDEX_FORMAT = 2
 
 _MAGIC = b"MRI1"
 _HEADER = struct.Struct(">4sQII")

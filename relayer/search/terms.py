@@ -124,7 +124,7 @@ def _folded(text: str, characters: int) -> str:
         if room < 0:
             text = text[: found.start()]
             break
-    return unicodedata.normalize("NFKC", stream_safe(text))[:characters].casefold()
+    return unicodedata.normalize("NFKC", stream_safe(text))[:characters].casefold().translate(DIGITS)
 
 
 def _stem(word: str) -> str | None:

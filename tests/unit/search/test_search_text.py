@@ -2,7 +2,7 @@ import unicodedata
 
 import pytest
 
-from relayer.search.terms import CONTEXT_CHARACTERS, GROWTH, context_text, indexed_text
+from relayer.search.terms import CONTEXT_CHARACTERS, GROWTH, context_text, indexed_text, terms
 
 MAY_8 = 1_683_504_000_000
 
@@ -32,6 +32,19 @@ def test_context_precedes_the_memory_and_keeps_its_end():
     text = context_text("a" * 1000 + "END", "own")
     assert text.endswith("END\nown")
     assert len(text) == CONTEXT_CHARACTERS + len("\nown")
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        "\u0660\u0661\u0662\u0663",
+        "\u06f0\u06f1\u06f2\u06f3",
+        "\u0966\u0967\u0968\u0969",
+        "\uff10\uff11\uff12\uff13",
+    ],
+)
+def test_a_number_is_one_term_in_the_digits_of_any_script(number):
+    assert terms(f"call {number}") == terms("call 0123")
 
 
 def test_every_character_that_a_compatibility_form_makes_longer_is_known_to():
