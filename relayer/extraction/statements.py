@@ -262,7 +262,7 @@ _APART = frozenset({"question", "courtesy", "one_off"})
 class _Hit:
     """A sentence with its logit: it is a statement by itself, or (``joins``) may be kept with one that it is next to.
 
-    ``says`` is whether a user says something with it, not asks or thanks: it may be about a person who was named before. ``head``
+    ``says`` is whether a user says something with it and asks nothing: it may be about a person who was named before. ``head``
     is the place of the line that introduces it, if it is a line or a part of a list below one.
     """
 
@@ -735,10 +735,9 @@ def _judge(
         # A message that is worth keeping says nothing about the request in it.
         together, needed = worth, _CERTAIN
     passes = worth > _WORTHLESS[turn.role] and together >= needed
+    says = turn.role is Role.USER and not (asks or asked)
     # What is neither asked for nor a courtesy stays with the statement next to it: a part of a fact often does not pass alone.
-    joins = turn.role is Role.USER and not (asks or asked) and reading.otherwise not in _APART
-    says = passes or reading.otherwise not in {"question", "courtesy"}
-    says = says and turn.role is Role.USER and not (asks or asked)
+    joins = says and reading.otherwise not in _APART
     return _Hit(span, worth, passes=passes, joins=joins and not passes, says=says)
 
 

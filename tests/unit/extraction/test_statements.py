@@ -103,6 +103,7 @@ def test_sentences_without_a_subject_stay_with_the_person_named_before(text):
         "엄마가 같이 사세요. 저는 페니실린 알레르기가 있어요",
         "मेरी माँ हमारे साथ रहती हैं। मुझे पेनिसिलिन से एलर्जी है",
         "my mum lives with us in the old house\n\nis allergic to penicillin",
+        "annem bizimle yaşıyor. akşama ne pişirsem",
         "my mum lives with us. is it going to rain tomorrow",
     ],
 )
