@@ -133,12 +133,9 @@ _SAID_BY: Final = {
 }
 _LEFT_OUT: Final = "[omitted: it looks like an instruction to the model]"
 _FILE_LINES: Final = 500
-_MOST_OF_COURTESY: Final = 3
-"""Maximum number of words of a text that is refused because it only sounds polite."""
 _NARROW: Final = frozenset({"sessions", "wiki"})
 _MOST_FOUND: Final = 100
 _FOUND_PER_HIT: Final = 5
-_SAYS_NOTHING: Final = frozenset({"courtesy", "question", "empty"})
 _NOTHING_MEMORABLE: Final = "No memorable facts extracted from the input."
 _PREVIEW: Final = 100
 _SHOWN: Final = 3
@@ -385,11 +382,12 @@ class Toolbox:
         return replace(stored, text=f"{stored.text}\nStored without the {names}.{keep}")
 
     async def _analyzed(self, item: MemoryItem, turn: Turn) -> ToolAnswer | None:
-        """Store a note like a captured turn: the relayer decides whether to keep it, and extracts its facts.
+        """Store a note whole, and have the relayer's model extract its facts, if there is one.
+
+        The relayer keeps no note that only asks or only exchanges courtesies.
 
         Returns:
-            The result; None if the note is to be stored as it is, because the relayer does not support this or would not
-            keep the note for a reason that does not apply to notes.
+            The result; None if the note is to be stored by another request, because the relayer does not support this one.
 
         Raises:
             ToolError: the relayer refused the note.
@@ -400,6 +398,7 @@ class Toolbox:
             occurred_at=item.occurred_at,
             suspect=item.suspect,
             noted=True,
+            whole=True,
             **_given(sender=item.source.sender),
         )
         request = AnalyzeRequest(
@@ -417,14 +416,7 @@ class Toolbox:
                 return None
             raise
         if not answer.memories:
-            # The model was asked to store this. So it is refused only if it says nothing; other reasons for not keeping a
-            # turn do not apply, nor does politeness if it is longer than three words.
-            reasons = {one.reason for one in answer.verdicts}
-            says_nothing = reasons <= _SAYS_NOTHING and (
-                "courtesy" not in reasons or len(item.text.split()) <= _MOST_OF_COURTESY
-            )
-            nothing = bool(reasons) and says_nothing
-            return ToolAnswer(_NOTHING_MEMORABLE, {"count": 0}) if nothing else None
+            return ToolAnswer(_NOTHING_MEMORABLE, {"count": 0})
         first = answer.memories[0]
         if first.status == "refused":
             raise ToolError(f"rejected by the relayer: {first.code}")

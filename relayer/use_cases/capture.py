@@ -11,14 +11,15 @@ import asyncio
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 from relayer.access.accounts import Access
 from relayer.domain.operations import EXTRACT, SUMMARISE, JobAccepted, JobState, Model, Record, Source
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.extraction.readings import Readings
-from relayer.extraction.statements import Candidate, ConversationTurn, Left, Step, Unread
+from relayer.extraction.statements import Candidate, ConversationTurn, Left, Step, Unread, is_courtesy
 from relayer.extraction.wishes import wish_in
-from relayer.extraction.words import clean
+from relayer.extraction.words import clean, guess_language, is_question, split_sentences, words_of
 from relayer.jobs import JobInput, JobLine, check_room, promise_summary, said_in, seal_input
 from relayer.lib.work import Deadline, OpenRequestSlot, weight
 from relayer.namespaces.context import Context, no_such_job, parse_id
@@ -26,7 +27,7 @@ from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases.transcripts import keep_turn
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.wire.fields import SPOKEN_ROLES, Role, Trust
+from relayer.wire.fields import SPOKEN_ROLES, Kind, Role, Trust
 from relayer.wire.labels import encode_metadata
 from relayer.writing.drafts import Draft, append_drafts, new_id, request_origin, without_secrets
 from relayer.writing.present import position, remembered
@@ -158,6 +159,8 @@ _JUDGING = 6
 _TURN_WEIGHT = 100
 # The share of a request's time that reading its messages may take.
 _READING = 0.3
+# The length of the end of a text in which a courtesy is looked for.
+_COURTEOUS_END = 60
 # Maximum number of memories of one request.
 _MOST_MEMORIES = 100
 
@@ -376,6 +379,14 @@ async def _extract(
             readings = await _readings(ctx, found[-1].texts, deadline)
             found += await ctx.texts.make(access.account, _up_to_unread(steps, readings), work)
     candidates = [(int(one.turn_ids[0]), one) for one in found if isinstance(one, Candidate)]
+    left = [one for one in found if isinstance(one, Left)]
+    if any(item.whole for item in request.turns):
+        kept = await ctx.texts.make(access.account, _whole(request, turns, candidates, left), work)
+        whole = {turn for turn, _ in kept}
+        candidates = sorted(
+            [*kept, *(pair for pair in candidates if pair[0] not in whole)], key=itemgetter(0)
+        )
+        left = [one for one in left if one.turn not in whole]
     for number, (turn, one) in enumerate(candidates):
         item = request.turns[turn]
         if item.noted and item.role is not Role.USER:
@@ -383,7 +394,55 @@ async def _extract(
             candidates[number] = turn, replace(one, role=item.role, trust=Trust.ASSISTANT)
     least = sorted((one.importance for _, one in candidates), reverse=True)[:_MOST_MEMORIES][-1:]
     enough = [pair for pair in candidates if pair[1].importance >= least[0]][:_MOST_MEMORIES]
-    return enough, [one for one in found if isinstance(one, Left)]
+    return enough, left
+
+
+def _whole(
+    request: schemas.AnalyzeRequest,
+    turns: Sequence[ConversationTurn],
+    candidates: Sequence[tuple[int, Candidate]],
+    left: Sequence[Left],
+) -> Iterator[tuple[int, Candidate]]:
+    """Yield the one memory of each turn that is to be kept whole, if it says something."""
+    reasons = {one.turn: one.reason for one in left}
+    for index, (item, turn) in enumerate(zip(request.turns, turns, strict=True)):
+        text = clean(turn.text)
+        parts = [one for number, one in candidates if number == index]
+        nothing = not parts and _says_nothing(text, reasons.get(index, ""))
+        if not item.whole or turn.role not in SPOKEN_ROLES or nothing:
+            continue
+        # The extractor may find nothing in a short note, such as "no sugar": it is kept because it was asked for.
+        best = max(parts, key=lambda one: one.importance, default=None) or Candidate(
+            text=text,
+            kind=Kind.STATEMENT,
+            importance=0.5,
+            lang=guess_language(text),
+            speaker=turn.speaker,
+            role=turn.role,
+            occurred_at_ms=turn.occurred_at_ms,
+            turn_ids=(f"{index}",),
+            evidence=(0, len(text)),
+            trust=Trust.USER if turn.role is Role.USER else Trust.ASSISTANT,
+        )
+        wish = any(one.wish for one in parts)
+        yield index, replace(best, text=text, evidence=(0, len(text)), wish=wish)
+
+
+def _says_nothing(text: str, reason: str) -> bool:
+    """Return whether a text only asks, or only exchanges courtesies.
+
+    Args:
+        text: the text.
+        reason: why the extractor keeps nothing of it, see `Left`. The reader of messages takes short facts for courtesies, too, so the
+            text must end with a known one: "ok thanks" does, "no sugar" does not.
+    """
+    if not any(map(str.isalnum, text)):
+        return True
+    words = [word.shape for word in words_of(text[-_COURTEOUS_END:])]
+    if reason == "courtesy" and any(is_courtesy(" ".join(words[-count:])) for count in (1, 2, 3)):
+        return True
+    sentences = (text[slice(*span)] for span in split_sentences(text))
+    return all(is_question(sentence) or is_courtesy(sentence) for sentence in sentences)
 
 
 def _up_to_unread(

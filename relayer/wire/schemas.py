@@ -262,8 +262,8 @@ class TurnItem(Request):
     """One message of a conversation; a memory of a ``suspect`` one is kept, and recalled only when asked for.
 
     ``calls`` names the tools that were called after it, for the transcript alone. ``noted`` is what an assistant was asked to
-    keep: whether that is worth keeping is judged as if a person had said it, and it stays the assistant's word. ``sender`` is as in
-    `SourceInfo`.
+    keep: whether that is worth keeping is judged as if a person had said it, and it stays the assistant's word. With ``whole`` the text
+    is kept as one memory, as it was written, unless it only asks or only exchanges courtesies. ``sender`` is as in `SourceInfo`.
     """
 
     role: Role
@@ -274,6 +274,7 @@ class TurnItem(Request):
     suspect: bool = False
     calls: Annotated[tuple[Short, ...], Field(max_length=MAX_CALLS), at_most(MAX_CALLS)] = ()
     noted: bool = False
+    whole: bool = False
     sender: PlaceName = ""
 
 

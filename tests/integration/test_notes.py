@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 
 import pytest
@@ -52,6 +53,30 @@ def test_a_note_that_no_turn_would_be_kept_for_is_kept_because_it_was_asked_for(
     with noting(relayer.url, secret, tmp_path) as plugin:
         told = plugin.tool("memory_store", {"text": text}, session_key=KEY)
     assert told.text == f"Stored 1 fact(s): {text}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What is Bob's birthday? 4 May",
+        "Which airport does Ana prefer? Heathrow.",
+        "Should we use Postgres? Decided yes.",
+        "Ana's rules: no nuts. no gluten. always window seats.",
+        "The user takes no sugar. He drinks tea. Never call him before nine.",
+        "no sugar",
+        "tea, no milk",
+        "gluten free",
+        "Bobs Geburtstag? 4. Mai",
+        "ボブの誕生日は？5月4日",  # noqa: RUF001 - as it is written
+        "0151 2345678",
+    ],
+)
+def test_a_note_is_one_memory_as_it_was_written(relayer, secret, tmp_path, text):
+    with noting(relayer.url, secret, tmp_path) as plugin:
+        told = plugin.tool("memory_store", {"text": text}, session_key=KEY)
+        listed = plugin.tool("memory_list", {}, session_key=KEY).details["memories"]
+    assert told.text == f"Stored 1 fact(s): {text}"
+    assert [html.unescape(one["text"]) for one in listed] == [text]
 
 
 @pytest.mark.row("MW-22", level="e2e")

@@ -747,6 +747,7 @@ export interface TurnItem {
   "suspect"?: boolean;
   "calls"?: (string)[];
   "noted"?: boolean;
+  "whole"?: boolean;
   "sender"?: string;
 }
 
