@@ -24,7 +24,7 @@ class ToolError(Exception):
 class Arguments(BaseModel):
     """Base of the arguments of a tool."""
 
-    # Hosts and models add arguments of their own, so unknown ones are ignored.
+    # Hosts add arguments of their own, so unknown ones are ignored here; see `check_names`.
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
 
@@ -201,6 +201,25 @@ def parse_arguments(tool: str, arguments: object) -> Arguments:
     if shape is None:
         raise ToolError(f"there is no tool {tool[:64]!r}; there are {', '.join(ALL_TOOL_NAMES)}")
     return validated(shape, arguments)
+
+
+def check_names(tool: str, arguments: Iterable[str]) -> None:
+    """Check that a tool knows the names of the arguments of a call; for callers that add none of their own.
+
+    Raises:
+        ToolError: it does not know one of them. The message names the ones that it knows.
+    """
+    shape = _TOOLS.get(tool) or _MORE.get(tool)
+    if shape is None:
+        return
+    known = set(shape.model_fields)
+    for one in shape.model_fields.values():
+        if isinstance(one.validation_alias, AliasChoices):
+            known.update(str(name) for name in one.validation_alias.choices)
+    for name in arguments:
+        if name not in known:
+            names = ", ".join(shape.model_json_schema(by_alias=True)["properties"])
+            raise ToolError(f"{name[:64]}: there is no such argument; {tool} takes {names}")
 
 
 def validated(shape: type[_ArgumentsT], arguments: object) -> _ArgumentsT:

@@ -31,6 +31,7 @@ from gateway_plugin.hosting import (
 )
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import PluginSettings
+from gateway_plugin.tools.arguments import ToolError, check_names
 from relayer.wire.fields import escape
 
 MAX_BULK: Final = 20
@@ -432,6 +433,11 @@ class ClientMemory:
         async def done() -> McpAnswer:
             if name in MEMWAL_NAMES:
                 return await self._memwal(name, arguments, caller, progress)
+            try:
+                # A filter with a misspelled name would find too much, and say nothing of it.
+                check_names(name, arguments)
+            except ToolError as error:
+                return McpAnswer(f"Memory error: {escape(str(error))}", failed=True)
             return self._shown(name, await self._tool(name, arguments, caller))
 
         return await _bounded(done, ANALYZE_SECONDS if name in _SLOW else LIMIT_SECONDS)

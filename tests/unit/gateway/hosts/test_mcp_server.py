@@ -207,6 +207,8 @@ async def test_a_tool_and_a_resource_that_do_not_exist_are_refused_by_name(wire,
         ("memory_search", {"query": 7}, "query: "),
         ("memwal_recall", {"query": "x", "limit": 1000}, "limit: "),
         ("memory_get", {}, "ref: "),
+        ("memory_get", {"memory": "x"}, "memory: there is no such argument; memory_get takes ref, "),
+        ("memory_search", {"query": "x", "tags": ["a"]}, "tags: there is no such argument; "),
         ("memwal_remember", {}, "text: "),
         ("memwal_remember_bulk", {"items": []}, "items: "),
         ("memwal_remember_bulk", {"items": [{"text": f"number {n} of many"} for n in range(21)]}, "items: "),
@@ -220,6 +222,13 @@ async def test_a_wrong_argument_is_an_answer_that_names_it(wire, environ, name, 
     assert result.is_error
     assert said in text_of(result)
     assert "/v1/memories" not in wire.paths()
+
+
+async def test_an_argument_may_have_the_name_that_other_memory_systems_give_it(relayer, environ):
+    async with connected(lambda: plugin_of(relayer.url, environ)) as client:
+        kept = (await client.call_tool("memory_store", {"content": COFFEE})).structured_content["id"]
+        for name in ("id", "memory_id", "memoryId", "chunk_hash", "path", "blob_id", "ref"):
+            assert COFFEE in text_of(await client.call_tool("memory_get", {name: kept}))
 
 
 async def test_memories_reach_the_model_escaped_and_framed_and_attacks_not_at_all(wire, environ):
