@@ -700,16 +700,25 @@ class AsyncMemory:
         return _stored(answer.memory)
 
     async def list(
-        self, *, where: Mapping[str, Any] | None = None, user: str | None = None
+        self,
+        *,
+        where: Mapping[str, Any] | None = None,
+        states: Sequence[str] = ("live",),
+        user: str | None = None,
     ) -> AsyncGenerator[StoredMemory, None]:
         """Iterate over the memories, newest first. Pages are requested as the iteration proceeds.
 
+        Args:
+            where: a filter, as in `search`.
+            states: the states of the memories, see `StoredMemory`.
+            user: see the class.
+
         Raises:
-            InvalidInput: the filter is invalid.
+            InvalidInput: the filter is invalid, or there is no such state.
         """
-        _checked(schemas.ListRequest, {}, where=where)
+        _checked(schemas.ListRequest, {}, where=where, states=states)
         client, whose = await self._client(), self._whose(user)
-        async for memory in client.all_memories(whose, where=where, deadline=self._timeout):
+        async for memory in client.all_memories(whose, states=states, where=where, deadline=self._timeout):
             yield _stored(memory)
 
     async def update(
@@ -773,9 +782,11 @@ class AsyncMemory:
         )
 
     async def erase(self, memory_id: str, *, user: str | None = None) -> ErasureReport:
-        """Delete a memory permanently, with its versions and everything derived from it.
+        """Delete a memory permanently, with its versions, every memory of the same text, and everything derived from these.
 
-        `delete` only hides a memory.
+        A person who erases a memory sees its text, so the text goes with all of its memories of the user, whatever their tags and
+        metadata, and with their other versions. Case, spaces and punctuation at the end make no difference. `delete` only hides
+        the one memory.
 
         Returns:
             The state of the deletion. The memory is no longer recalled; its stored copies are deleted later.

@@ -7,6 +7,7 @@ Example:
 from __future__ import annotations
 
 import json
+import unicodedata
 from asyncio import gather
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -30,7 +31,7 @@ from langgraph.store.base import (
     validate_op_namespace,
 )
 
-from memrelay import AsyncMemory, InvalidInput, SearchHit, StoredMemory
+from memrelay import AsyncMemory, InvalidInput, RelayerRefused, SearchHit, StoredMemory
 from memrelay.integrations.turns import TurnMemory, last_turn, run_blocking
 
 __all__ = ["MemoryNodes", "MemrelayStore"]
@@ -93,8 +94,8 @@ _REFRESHED_AFTER: Final = 0.1
 class MemrelayStore(BaseStore):
     """A store of items for LangGraph.
 
-    ``put`` with a new value keeps the old one in the history, and ``delete`` is final. Deleted and expired items are returned by
-    no operation. ``search`` with a query returns relevant items only, best first; without a query it returns the newest first.
+    ``put`` with a new value keeps the old one in the history, and ``delete`` is final; an item of which another one has a text is
+    only hidden until that is deleted, too. Deleted and expired items are returned by no operation. ``search`` with a query returns relevant items only, best first; without a query it returns the newest first.
 
     Example:
         store = MemrelayStore(AsyncMemory(agent="support"))
@@ -197,7 +198,7 @@ class MemrelayStore(BaseStore):
         user = ".".join(op.namespace)
         known = await self._memories(op.namespace, op.key)
         for old in known if op.value is None else known[1:]:
-            await self._memory.erase(old.id, user=user)
+            await self._remove(op.namespace, old)
         if op.value is None:
             return
         now = datetime.now(UTC)
@@ -211,12 +212,12 @@ class MemrelayStore(BaseStore):
             await self._memory.add(text, metadata={_FIELD: fields}, user=user)
 
     async def _kept(self, space: tuple[str, ...], found: list[Any], *, refresh: bool) -> list[Any]:
-        """Return the memories that have not expired; the others are erased."""
+        """Return the memories that have not expired; the others are removed."""
         now, kept, user = datetime.now(UTC).timestamp(), [], ".".join(space)
         for one in found:
             fields = one.metadata[_FIELD]
             if now >= fields.get("expires", now + 1):
-                await self._memory.erase(one.id, user=user)
+                await self._remove(space, one)
                 continue
             kept.append(one)
             ttl = fields.get("ttl", 0) * 60
@@ -225,12 +226,45 @@ class MemrelayStore(BaseStore):
                 await self._memory.update(one.id, metadata=longer, user=user)
         return kept
 
+    async def _remove(self, space: tuple[str, ...], one: StoredMemory) -> None:
+        """Erase an item; it is only hidden if another item has one of its texts, because an erasure takes every memory of a text."""
+        user = ".".join(space)
+        try:
+            texts = {_folded(each.text) for each in await self._memory.history(one.id, user=user)}
+            # It is hidden first, so that of two items that are removed at the same time the later one sees no other.
+            await self._memory.delete(one.id, user=user)
+            versions = {
+                each.id: each async for each in self._memory.list(states=("live", "superseded"), user=user)
+            }
+            if not any(
+                _folded(each.text) in texts and _is_current(each, versions) for each in versions.values()
+            ):
+                await self._memory.erase(one.id, user=user)
+        except RelayerRefused as error:
+            # Another call has erased it, or has just put a new value, which stays.
+            if error.code not in {"not_found", "stale_head"}:
+                raise
+
     async def _memories(self, space: tuple[str, ...], key: str) -> list[StoredMemory]:
         where = {f"{_FIELD}.key": key}
         return [one async for one in self._memory.list(where=where, user=".".join(space))]
 
     async def _namespaces(self) -> list[tuple[str, ...]]:
         return [space for user in await self._memory.users() if all(space := tuple(user.split(".")))]
+
+
+def _folded(text: str) -> str:
+    """Return the letters and digits of a text: two memories that are the same text for the relayer are equal in them."""
+    return "".join(
+        filter(str.isalnum, unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()))
+    )
+
+
+def _is_current(one: StoredMemory | None, versions: Mapping[str, StoredMemory]) -> bool:
+    """Return whether a version is live, or an old one of an item that is."""
+    while one is not None and one.state != "live":
+        one = versions.get(one.superseded_by or "")
+    return one is not None
 
 
 def _item(space: tuple[str, ...], one: StoredMemory) -> SearchItem:

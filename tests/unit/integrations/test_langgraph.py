@@ -193,6 +193,40 @@ async def test_a_deleted_item_is_in_no_history(store: MemrelayStore, memory: Asy
         await memory.get(one.id, user="memories.ana")
 
 
+async def test_an_item_of_the_same_text_stays_until_it_is_deleted(
+    store: MemrelayStore, memory: AsyncMemory
+) -> None:
+    texts = {"one": "Call the dentist.", "other": "call the  dentist", "done": "Call the dentist!"}
+    for key, text in texts.items():
+        await store.aput(ANA, key, {"text": text, "key": key})
+    await store.aput(ANA, "done", {"text": "The dentist was called."})
+    known = {one.text: one.id async for one in memory.list(user="memories.ana")}
+    await store.adelete(ANA, "one")
+    assert sorted(keys(await store.asearch(ANA))) == ["done", "other"]
+    await store.aput(ANA, "other", {"text": texts["other"]}, ttl=0.01 / 60)
+    await asyncio.sleep(0.05)
+    assert await store.aget(ANA, "other") is None
+    # Its text is that of an old version.
+    assert keys(await store.asearch(ANA)) == ["done"]
+    await store.adelete(ANA, "done")
+    for one in known.values():
+        with pytest.raises(MemrelayError, match="not_found"):
+            await memory.get(one, user="memories.ana")
+
+
+async def test_items_of_the_same_text_that_are_deleted_together_are_gone(
+    store: MemrelayStore, memory: AsyncMemory
+) -> None:
+    for key in "ab":
+        await store.aput(ANA, key, {"text": "Call the dentist.", "key": key})
+    known = [one.id async for one in memory.list(user="memories.ana")]
+    await store.abatch([PutOp(ANA, key, None) for key in "ab"])
+    assert await store.asearch(ANA) == []
+    for one in known:
+        with pytest.raises(MemrelayError, match="not_found"):
+            await memory.get(one, user="memories.ana")
+
+
 async def test_bad_values_and_filters_are_named(store: MemrelayStore, memory: AsyncMemory) -> None:
     with pytest.raises(InvalidInput, match="metadata"):
         await MemrelayStore(memory).aput(ANA, "big", {"a": "x" * 3000, "b": "y" * 3000})
