@@ -433,18 +433,22 @@ class AsyncMemory:
         user: str | None = None,
         session: str | None = None,
         occurred_at: datetime | None = None,
+        keep_secrets: bool = False,
     ) -> Added:
         """Add a text, or what is worth keeping of the messages of a conversation.
 
         When the call returns, the memories are durable and can be found.
 
         Args:
-            content: a text, which is stored as it is; or messages with ``role`` and ``content``, from which the relayer extracts.
+            content: a text, which is stored as it is but for the secrets in it; or messages with ``role`` and ``content``, from
+                which the relayer extracts.
             tags: up to 32 texts of up to 64 characters.
             metadata: a JSON object of up to 4 KiB. The keys ``and``, ``or``, ``not``, ``tags`` and ``session`` are reserved.
             user: see the class.
             session: the session; None for that of the object.
             occurred_at: when it was said; None for now.
+            keep_secrets: whether passwords, card numbers and other secrets stay in a text. Otherwise ``[password removed]`` or the
+                like is in their place.
 
         Raises:
             InvalidInput: an argument is invalid; nothing was stored.
@@ -454,7 +458,9 @@ class AsyncMemory:
             item = self._item(
                 "content", content, tags=tags, metadata=metadata, session=session, occurred_at=occurred_at
             )
-            return (await self._remember([item], user))[0]
+            return (await self._remember([item], user, keep_secrets=keep_secrets))[0]
+        if keep_secrets:
+            raise InvalidInput("keep_secrets", "is for a text; secrets are always removed from messages")
         wait_ms = int(min(self._timeout * 500, _MODEL_WAIT_MS))
         request = self._analysis(
             content, occurred_at, tags=tags, metadata=metadata, session=session, wait_ms=wait_ms
@@ -555,6 +561,7 @@ class AsyncMemory:
         user: str | None = None,
         session: str | None = None,
         occurred_at: datetime | None = None,
+        keep_secrets: bool = False,
     ) -> tuple[Added, ...]:
         """Add texts, in requests of up to a hundred; all are checked before the first one is stored.
 
@@ -565,6 +572,7 @@ class AsyncMemory:
             user: see the class.
             session: the session; None for that of the object.
             occurred_at: when they were said; None for now.
+            keep_secrets: as in `add`, for all texts.
 
         Returns:
             The results in the order of the texts.
@@ -586,7 +594,7 @@ class AsyncMemory:
             )
             for number, text in enumerate(texts)
         ]
-        return await self._remember(items, user)
+        return await self._remember(items, user, keep_secrets=keep_secrets)
 
     def _item(
         self,
@@ -609,11 +617,15 @@ class AsyncMemory:
             source=source,
         )
 
-    async def _remember(self, items: Sequence[schemas.MemoryItem], user: str | None) -> tuple[Added, ...]:
+    async def _remember(
+        self, items: Sequence[schemas.MemoryItem], user: str | None, *, keep_secrets: bool
+    ) -> tuple[Added, ...]:
         client, whose = await self._client(), self._whose(user)
         added: list[Added] = []
         for first in range(0, len(items), _PAGE):
-            request = schemas.RememberRequest(items=tuple(items[first : first + _PAGE]))
+            # Without the field for others, which a relayer may be too old to know.
+            kept = {"keep_secrets": True} if keep_secrets else {}
+            request = schemas.RememberRequest(items=tuple(items[first : first + _PAGE]), **kept)
             answer = await client.remember(whose, request, deadline=self._timeout)
             added += map(_added, answer.memories)
         return tuple(added)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 from agents import (
@@ -99,8 +100,9 @@ _TAG: Final = "openai-session"
 class MemrelaySession:
     """The history of one conversation; an implementation of the SDK's ``Session``.
 
-    The items are sealed under a key of their own: they are in no search of the user's memories. While the relayer does not respond, the
-    history is empty and new items are not stored. An item has at most 64 KiB.
+    The items are sealed under a key of their own: they are in no search of the user's memories. They are stored word for word, with
+    the secrets in them, so that a tool's call is as it was. While the relayer does not respond, the history is empty and new items
+    are not stored. An item has at most 64 KiB.
 
     Example:
         await Runner.run(agent, "Hello", session=MemrelaySession("chat-1", AsyncMemory(agent="support"), user="ana"))
@@ -135,7 +137,7 @@ class MemrelaySession:
         if limit is None and self.session_settings is not None:
             limit = self.session_settings.limit
         newest = await self._turns.attempt(self._newest(limit), [])
-        return [json.loads(text)["item"] for _, text in reversed(newest)]
+        return [stored["item"] for _, stored in reversed(newest)]
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Store items in their order.
@@ -153,12 +155,14 @@ class MemrelaySession:
         """Delete the history permanently."""
         await self._turns.attempt(self._clear(), None)
 
-    async def _newest(self, limit: int | None) -> list[tuple[str, str]]:
-        found: list[tuple[str, str]] = []
+    async def _newest(self, limit: int | None) -> list[tuple[str, dict[str, Any]]]:
+        found: list[tuple[str, dict[str, Any]]] = []
         if limit is not None and limit <= 0:
             return found
         async for one in self._memory.list(user=self._owner):
-            found.append((one.id, one.text))
+            # Earlier versions had secrets removed from the JSON, after which it may be none.
+            with suppress(ValueError):
+                found.append((one.id, json.loads(one.text)))
             if len(found) == limit:
                 break
         return found
@@ -166,19 +170,19 @@ class MemrelaySession:
     async def _add(self, items: list[TResponseInputItem]) -> None:
         last = await self._newest(1)
         # The number keeps two items with the same content apart.
-        number = json.loads(last[0][1])["n"] if last else 0
+        number = last[0][1]["n"] if last else 0
         texts = [
             json.dumps({"n": number + offset, "item": item}, ensure_ascii=False, separators=(",", ":"))
             for offset, item in enumerate(items, 1)
         ]
-        await self._memory.add_many(texts, user=self._owner)
+        await self._memory.add_many(texts, user=self._owner, keep_secrets=True)
 
     async def _pop(self) -> Any:
         last = await self._newest(1)
         if not last:
             return None
         await self._memory.erase(last[0][0], user=self._owner)
-        return json.loads(last[0][1])["item"]
+        return last[0][1]["item"]
 
     async def _clear(self) -> None:
         if self._owner in await self._memory.users():

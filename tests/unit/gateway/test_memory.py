@@ -92,6 +92,14 @@ def test_what_is_added_is_found_with_its_tags_and_metadata(make: Make) -> None:
     )
 
 
+def test_secrets_are_removed_from_a_text_unless_they_are_to_stay(make: Make) -> None:
+    memory, said = make(), "The wifi password is Tr0ub4dor&3x."
+    assert "Tr0ub4dor" not in memory.get(memory.add(said).id).text
+    assert memory.get(memory.add(said, keep_secrets=True).id).text == said
+    with pytest.raises(InvalidInput, match="keep_secrets"):
+        memory.add([{"role": "user", "content": said}], keep_secrets=True)
+
+
 def test_the_same_text_with_other_metadata_is_another_memory(make: Make) -> None:
     memory = make()
     ids = {memory.add("Invoice sent.", metadata={"invoice": number}).id for number in (1, 2)}

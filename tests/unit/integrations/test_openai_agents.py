@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -55,6 +56,24 @@ async def test_sessions_and_users_are_apart_and_a_cleared_history_is_gone(memory
     assert await MemrelaySession.erase_sessions(memory, "ana") == 1
     assert await third.get_items() == []
     assert len(await other.get_items()) == 1
+
+
+async def test_a_secret_in_the_arguments_of_a_tool_breaks_no_history(memory: AsyncMemory) -> None:
+    session = MemrelaySession("chat-1", memory, user="ana")
+    arguments = json.dumps({"note": "my password is Tr0ub4dor&3x"})
+    items: list[Any] = [
+        item("my password is Tr0ub4dor&3x"),
+        {"type": "function_call", "name": "save_note", "arguments": arguments, "call_id": "1"},
+    ]
+    await session.add_items(items)
+    assert await session.get_items() == items
+    # An item of an earlier version, from which a secret was removed.
+    await memory.add('{"n":3,"item":{"arguments":"{\\"note\\":[password removed]', user=session._owner)
+    await session.add_items([item("hello")])
+    assert await session.get_items() == [*items, item("hello")]
+    assert await session.pop_item() == item("hello")
+    assert await session.pop_item() == items[1]
+    assert await session.get_items() == items[:1]
 
 
 async def test_a_run_continues_the_conversation(memory: AsyncMemory) -> None:
