@@ -34,6 +34,7 @@ from pydantic import BaseModel, ValidationError
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.calls.local_relayer import LocalRelayer, is_wanted
 from gateway_plugin.calls.trust import RelayerAddress
+from gateway_plugin.capture.filters import fitting
 from gateway_plugin.client import (
     LoopClosed,
     LoopThread,
@@ -462,9 +463,8 @@ class AsyncMemory:
         if keep_secrets:
             raise InvalidInput("keep_secrets", "is for a text; secrets are always removed from messages")
         wait_ms = int(min(self._timeout * 500, _MODEL_WAIT_MS))
-        request = self._analysis(
-            content, occurred_at, tags=tags, metadata=metadata, session=session, wait_ms=wait_ms
-        )
+        turns = _checked_turns(_turns_of(content, occurred_at))
+        request = self._analysis(turns, tags=tags, metadata=metadata, session=session, wait_ms=wait_ms)
         answer = await (await self._client()).analyze(self._whose(user), request, deadline=self._timeout)
         stored = [one for one in answer.memories if one.status != "refused"]
         ids = tuple(dict.fromkeys((*(one.id for one in stored), *answer.facts)))
@@ -486,6 +486,8 @@ class AsyncMemory:
     ) -> bool:
         """Store what is worth keeping of the messages of a turn: now, or when the relayer answers again.
 
+        There may be any number of messages; of one above 64 KiB the beginning and the end are read.
+
         The messages are encrypted into the outbox on disk before they are sent. What waits there is delivered in the background,
         also by later processes with the same secret and relayer, from their first capture on. If the outbox cannot be used, or
         ``capture.durable`` is false, the messages are only sent.
@@ -504,13 +506,25 @@ class AsyncMemory:
             MemrelayError: the outbox cannot be used, and the relayer did not store the turn either.
         """
         whose, now = self._whose(user), datetime.now(UTC)
-        request = self._analysis(
-            content, now, metadata=metadata, session=session, idempotency_key=secrets.token_hex(16)
-        )
-        queued = self._durable and await self._queued(OutboxItem(whose.ref, request, _ms(now) or 0))
+        turns = _checked_turns(turn | {"text": fitting(turn["text"])} for turn in _turns_of(content, now))
+        requests = [
+            self._analysis(
+                turns[first : first + _PAGE],
+                metadata=metadata,
+                session=session,
+                idempotency_key=secrets.token_hex(16),
+            )
+            for first in range(0, len(turns), _PAGE)
+        ]
+        unqueued = [
+            request
+            for request in requests
+            if not (self._durable and await self._queued(OutboxItem(whose.ref, request, _ms(now) or 0)))
+        ]
         client = await self._client()
-        if not queued:
+        for request in unqueued:
             await client.analyze(whose, request, deadline=self._timeout)
+        if len(unqueued) == len(requests):
             return True
         connection = self._connections[asyncio.get_running_loop()]
         # Both refer to no connection: a connection that delivers does not keep its object from being collected.
@@ -530,19 +544,12 @@ class AsyncMemory:
 
     def _analysis(
         self,
-        content: Iterable[Message],
-        occurred_at: datetime | None,
+        turns: Sequence[schemas.TurnItem],
         *,
         metadata: Mapping[str, Any] | None,
         session: str | None,
         **more: object,
     ) -> schemas.AnalyzeRequest:
-        turns = tuple(
-            _checked(schemas.TurnItem, {"": f"content[{number}]."}, **turn)
-            for number, turn in enumerate(_turns_of(content, occurred_at))
-        )
-        if not turns:
-            raise InvalidInput("content", "must have a message of a user or an assistant")
         return _checked(
             schemas.AnalyzeRequest,
             {},
@@ -1107,6 +1114,22 @@ def _turns_of(messages: object, occurred_at: datetime | None) -> Iterable[dict[s
     for one in parse_messages(given):
         at = _ms(occurred_at) if one.at is None else one.at
         yield {"role": one.role.value, "text": one.text, "occurred_at": at, "speaker": one.speaker or None}
+
+
+def _import_item(number: int, memory: object) -> service.ImportItem:
+    if not isinstance(memory, Mapping):
+        raise InvalidInput(f"exported[{number}]", "must be a mapping as export returns it")
+    return _checked(service.ImportItem, {"": f"exported[{number}]."}, **memory)
+
+
+def _checked_turns(turns: Iterable[dict[str, Any]]) -> tuple[schemas.TurnItem, ...]:
+    """Return turns. Raises `InvalidInput`: one is invalid, or there is none."""
+    checked = tuple(
+        _checked(schemas.TurnItem, {"": f"content[{number}]."}, **turn) for number, turn in enumerate(turns)
+    )
+    if not checked:
+        raise InvalidInput("content", "must have a message of a user or an assistant")
+    return checked
 
 
 def _ms(moment: object) -> int | None:

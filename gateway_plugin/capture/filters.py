@@ -165,7 +165,7 @@ def judge_cleaned(cleaned: str, *, origin: Role, settings: CaptureSettings) -> M
     if origin is Role.ASSISTANT and settings.assistant_tail:
         cleaned = _tail(cleaned, settings.assistant_tail)
     its_own = _as_memory_core_plus(cleaned, settings)
-    cleaned = _fitting(cleaned, settings.max_length)
+    cleaned = fitting(cleaned, settings.max_length)
     line = one_line(cleaned)
     dropped = _shape(cleaned, line) or its_own
     if dropped is not None:
@@ -199,13 +199,13 @@ def _as_memory_core_plus(cleaned: str, settings: CaptureSettings) -> DropReason 
     return DropReason.INJECTION if _ITS_PHRASES.search(normalise(cleaned)) else None
 
 
-def _fitting(text: str, limit: int) -> str:
+def fitting(text: str, limit: int = MAX_TEXT_BYTES) -> str:
     """Return a text without its middle if it is longer than ``limit`` characters or has more bytes than the protocol allows."""
-    fitting = clip_middle(text, limit)
+    clipped = clip_middle(text, limit)
     # Characters outside ASCII take up to four bytes.
-    if len(text) * 4 > _MOST_BYTES and (size := len(fitting.encode(errors="replace"))) > _MOST_BYTES:
-        return _fitting(text, len(fitting) * _MOST_BYTES // size - 16)
-    return fitting
+    if len(text) * 4 > _MOST_BYTES and (size := len(clipped.encode(errors="replace"))) > _MOST_BYTES:
+        return fitting(text, len(clipped) * _MOST_BYTES // size - 16)
+    return clipped
 
 
 def _tail(text: str, limit: int) -> str:

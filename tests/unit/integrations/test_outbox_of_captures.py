@@ -55,6 +55,21 @@ async def test_a_capture_is_stored_when_it_returns(stoppable: StoppableRelayer, 
                 await memory.capture(nothing, user="ana")
 
 
+@pytest.mark.parametrize("durable", [True, False])
+async def test_a_turn_of_any_size_is_captured(
+    stoppable: StoppableRelayer, tmp_path: Path, *, durable: bool
+) -> None:
+    settings = {"capture": {"durable": durable}}
+    async with opened(stoppable, tmp_path, settings=settings) as memory:
+        answers = [{"role": "assistant", "content": f"Step {number}."} for number in range(99)]
+        pasted = [{"role": "user", "content": f"{BIKE}\n" + "ß line of output\n" * 8000}]
+        said_last = [{"role": "user", "content": HOUSE}]
+        assert await memory.capture([*pasted, *answers, *said_last], user="ana")
+        texts = await stored(memory)
+        assert any(BIKE in text for text in texts)
+        assert HOUSE in texts
+
+
 async def test_a_turn_that_was_captured_while_the_relayer_was_away_is_delivered_once(
     stoppable: StoppableRelayer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
