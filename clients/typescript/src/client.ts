@@ -282,7 +282,7 @@ export class Client {
     const fields = (problem.errors ?? []).slice(0, 5).map((one) => `${one.field}: ${one.rule}`).join("; ");
     const detail = `${problem.detail ?? "the relayer sent an error in an unknown format"}${fields ? ` (${fields})` : ""}`.slice(0, 500);
     const code = problem.code ?? `http_${response.status}`;
-    const refused = new RelayerRefused(code, detail, response.status, problem.request_id ?? "", accepted);
+    const refused = new RelayerRefused(code, detail, response.status, problem.request_id ?? "", accepted, problem.errors ?? []);
     if (response.status === 504) return new DeadlineExceeded(`the relayer's work (${detail})`);
     if (code === "clock_skew" && typeof problem.server_time === "number") {
       const offset = problem.server_time - Math.floor(Date.now() / 1000);

@@ -50,6 +50,8 @@ export class RelayerRefused extends MemrelayError {
     readonly requestId = "",
     /** Whether the relayer proved that it refuses this request, and not a copy that a proxy changed. */
     readonly accepted = true,
+    /** The invalid fields of the request, and the rules that they break. */
+    readonly fields: readonly { field: string; rule: string }[] = [],
   ) {
     super(`the relayer refused with ${status} ${code}: ${detail}${requestId ? ` (request ${requestId})` : ""}`);
   }

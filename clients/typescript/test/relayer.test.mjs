@@ -62,7 +62,32 @@ test("messages are extracted from, and a bad argument names its field", { skip }
   await assert.rejects(memory.add([{ role: "robot", content: "x" }]), { name: "InvalidInput", field: "content[0].role" });
   await assert.rejects(memory.add("x", { metadata: { price: [1, Number.NaN] } }), { name: "InvalidInput", field: "metadata.price.1" });
   await assert.rejects(memory.search(" "), { name: "InvalidInput", field: "query" });
-  await assert.rejects(memory.search("x", { where: { ticket: { near: 1 } } }), (error) => error.status === 422 && error.message.includes("where"));
+  await assert.rejects(memory.search("x", { where: { ticket: { near: 1 } } }), { name: "InvalidInput", field: "where.ticket" });
+  for (const [call, field] of [
+    [() => memory.add(""), "content"],
+    [() => memory.add([]), "content"],
+    [() => memory.add("\ud800"), "content"],
+    [() => memory.add("x", { tags: "health" }), "tags"],
+    [() => memory.add("x", { tags: [""] }), "tags.0"],
+    [() => memory.add("x", { metadata: { and: 1 } }), "metadata.and"],
+    [() => memory.add("x", { metadata: { price: 10n } }), "metadata.price"],
+    [() => memory.add("x", { session: 5 }), "session"],
+    [() => memory.add("x", { occurredAt: "2020-01-01" }), "occurredAt"],
+    [() => memory.add("x", { timeout: 0 }), "timeout"],
+    [() => memory.addMany("abc"), "texts"],
+    [() => memory.addMany(["x", " "]), "texts[1]"],
+    [() => memory.search("x", { limit: 0 }), "limit"],
+    [() => memory.search("x", { minScore: 2 }), "minScore"],
+    [() => memory.recall(5), "message"],
+    [() => memory.changes("x"), "cursor"],
+    [() => memory.profile({ maxTokens: 0 }), "maxTokens"],
+    [() => memory.import([{}]), "exported[0].text"],
+    [() => memory.import(5), "exported"],
+    [() => memory.update(added.id), "changes"],
+    [() => memory.update(added.id, { text: "" }), "text"],
+  ]) {
+    await assert.rejects(async () => call(), { name: "InvalidInput", field });
+  }
   assert.throws(() => opened({ user: " " }), { name: "InvalidInput", field: "user" });
   assert.throws(() => opened({ url: "http://example.com" }), { name: "SettingsError" });
 });
@@ -170,6 +195,26 @@ test("the middleware recalls into the prompt, and captures after the answer", { 
   await middleware.flush();
   assert.ok((await memory.search("Where does Maria live?", { user: "ana" })).some((one) => one.text.includes("Porto")));
   assert.ok((await collected(memory.list({ user: "ana" }))).every((one) => !one.text.includes("relevant-memories")));
+  assert.deepEqual(errors, []);
+});
+
+test("the middleware puts into each prompt what could harm, and works with long messages", { skip }, async () => {
+  const memory = opened({ user: "ana" });
+  const errors = [];
+  const middleware = memoryMiddleware({ memory, timeout: 20, onError: (error) => errors.push(error) });
+  const speak = async (prompt) => {
+    const mock = model();
+    await generateText({ model: wrapLanguageModel({ model: mock, middleware }), prompt });
+    await middleware.flush();
+    return prompted(mock);
+  };
+  await speak(`I'm allergic to peanuts. ${"log line\n".repeat(9000)}`);
+  assert.ok((await collected(memory.list())).some((one) => one.text.includes("allergic to peanuts")));
+  await memory.add("I'm allergic to <b>nuts</b>.");
+  assert.match(await speak("Plan dinner for my birthday."), /<relevant-memories>.*allergic to &lt;b&gt;nuts.*<\/relevant-memories>.*Plan dinner/);
+  assert.equal((await memory.recall("Plan dinner for my birthday.")).match(/allergic to &lt;b&gt;nuts/g).length, 1);
+  assert.equal(await memory.recall(" "), "");
+  assert.match(await memory.recall(`${"\u{1f95c}".repeat(40_000)} dinner`), /allergic/);
   assert.deepEqual(errors, []);
 });
 
