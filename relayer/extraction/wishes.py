@@ -3,7 +3,7 @@
 `is_wish` recognises one in fifteen languages, by words in ``data/wishes.toml``: a verb of speaking or reminding, in a form in which
 people ask for something, together with a negation, and without words of other sentences ("he never mentions his father"). "Forget
 what I said about it" is one, too. Accents may be missing, as in "nunca mas". A wish
-that others are not told ("don't mention the party to Alice") is none: who says it wants to be told.
+that others are not told ("don't mention the party to Alice", "not in the newsletter") is none: who says it wants to be told.
 `subject_of` returns the words of the person, the thing or the event that it is about. ``python -m bench.wishes`` counts how
 many wishes are recognised, and how many other sentences are taken for one.
 """
@@ -131,9 +131,12 @@ def _languages(sentence: str) -> list[str]:
     if len(sentence) > LONGEST or _QUOTED.search(sentence):
         return []
     folded = _bare(_folded(sentence))
-    return [
-        lang for lang in sorted(_candidates(folded)) if _forgets(folded, lang) or _is_unwanted(folded, lang)
-    ]
+    candidates = sorted(_candidates(folded))
+    unwanted = [lang for lang in candidates if _is_unwanted(folded, lang)]
+    # Similar languages share words: the listener may be found in one of them only.
+    if any(_to_others(folded, lang) for lang in unwanted):
+        unwanted = []
+    return [lang for lang in candidates if lang in unwanted or _forgets(folded, lang)]
 
 
 def _forgets(folded: str, lang: str) -> bool:
@@ -145,17 +148,16 @@ def _forgets(folded: str, lang: str) -> bool:
 
 
 def _is_unwanted(folded: str, lang: str) -> bool:
-    """Return whether a sentence says that something is not to be mentioned, and not to other people only."""
+    """Return whether a sentence says that something is not to be mentioned."""
     return bool(
         (_pattern("about", lang).search(folded) or _talks_of(folded, lang))
         and _pattern("not", lang).search(folded)
         and not _pattern("unless", lang).search(folded)
-        and not _to_others(folded, lang)
     )
 
 
 def _to_others(folded: str, lang: str) -> bool:
-    """Return whether something is not to be said to other people: the speaker wants to be told of it as before."""
+    """Return whether something is not to be said to other people, or in a place: the speaker wants to be told of it as before."""
     # Of "don't mention Rex, it is hard for her" only the part with the verb tells who listens.
     return any(
         _has_listener(clause, lang)
@@ -165,9 +167,11 @@ def _to_others(folded: str, lang: str) -> bool:
 
 
 def _has_listener(clause: str, lang: str) -> bool:
-    """Return whether a part of a sentence names other people as those to whom something is said, and not the speaker."""
+    """Return whether a part of a sentence says to which other people, or where, something is said, and not to the speaker."""
     if _found("speaker", lang, clause):
         return False
+    if _has_place(clause, lang):
+        return True
     if lang in _lists()["no_listener"]:
         clause = _pattern("no_listener", lang).sub(" ", clause)
     if _found("listener", lang, clause):
@@ -182,6 +186,14 @@ def _has_listener(clause: str, lang: str) -> bool:
             if _found("people", lang, " ".join(near)):
                 return True
     return False
+
+
+def _has_place(clause: str, lang: str) -> bool:
+    """Return whether a part of a sentence says where something is said or written, such as "in the newsletter"."""
+    if lang not in _lists()["before_place"]:
+        return _found("place", lang, clause)
+    starts = (match.end() for match in _pattern("before_place", lang).finditer(clause))
+    return any(_found("place", lang, " ".join(clause[start:].split()[:_NEAR])) for start in starts)
 
 
 def _found(name: str, lang: str, folded: str) -> bool:
