@@ -726,11 +726,7 @@ def _judge(
         together = max(together, 0.0)
     if before.answering and turn.role is Role.USER and not (asks or asked):
         worth, together = worth + _ANSWERING, together + _ANSWERING
-    needed = _LIGHT if light else _WORTH[turn.role]
-    if turn.role is Role.USER and reading.otherwise == "one_off":
-        needed = _READ_REQUEST if reading.by_model else _REQUEST
-    if asks and turn.role is Role.USER:
-        needed = max(needed, _MARKED_QUESTION)
+    needed = _needed(turn.role, reading, asks=asks, is_list=_begins_list(parts, span))
     if asked:
         # A message that is worth keeping says nothing about the request in it.
         together, needed = worth, _CERTAIN
@@ -739,6 +735,25 @@ def _judge(
     # What is neither asked for nor a courtesy stays with the statement next to it: a part of a fact often does not pass alone.
     joins = says and reading.otherwise not in _APART
     return _Hit(span, worth, passes=passes, joins=joins and not passes, says=says)
+
+
+def _needed(role: Role, reading: MessageReading, *, asks: bool, is_list: bool) -> float:
+    """Return the logit from which a sentence of such a reading is worth keeping."""
+    needed = _LIGHT if reading.otherwise in {"hedge", "courtesy"} else _WORTH[role]
+    if role is not Role.USER:
+        return needed
+    if is_list:
+        # Short items look like a request, and a list that the user wrote down is none.
+        needed = _WORTHLESS[role]
+    elif reading.otherwise == "one_off":
+        needed = _READ_REQUEST if reading.by_model else _REQUEST
+    return max(needed, _MARKED_QUESTION) if asks else needed
+
+
+def _begins_list(parts: _Split, span: tuple[int, int]) -> bool:
+    """Return whether a sentence is a list of two items or more, or its first part, with the line that introduces it."""
+    head = parts.heads.get(span)
+    return head is not None and head[0] == span[0] and _TWO_ITEMS.match(parts.text, head[1]) is not None
 
 
 def _is_request(sentence: str) -> bool:

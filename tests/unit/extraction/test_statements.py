@@ -272,6 +272,7 @@ def test_a_list_is_one_statement():
         "boodschappen\n- melk\n- brood",
         "lista zakupow\n- mleko\n- chleb\n- jajka",
         "список покупок\n- молоко\n- хлеб",
+        "что купить\n- яйца\n- хлеб",
         "alışveriş listesi\n- süt\n- ekmek\n- yumurta",
         "حاجات السوق\n- لبن\n- عيش\n- بيض",
         "खरीदारी की सूची\n- दूध\n- ब्रेड",
