@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from memrelay import AsyncMemory, InvalidInput, MemrelayError, RelayerRefused
 
-__all__ = ["MemoryTool", "TurnMemory", "blocking", "last_turn", "run_blocking"]
+__all__ = ["MemoryTool", "TurnMemory", "asked_last", "blocking", "last_turn", "run_blocking"]
 
 _R = TypeVar("_R")
 _log: Final = logging.getLogger("memrelay.integrations")
@@ -178,14 +178,26 @@ class TurnMemory:
 
 
 def last_turn(messages: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
-    """Return the messages of the last turn for `TurnMemory.capture`: the last one of the user, and all after it.
+    """Return the messages of the last turn for `TurnMemory.capture`: the last ones of the user in a row, and all after them.
 
     Args:
         messages: the role, ``user`` or ``assistant``, and the text of each message.
+
+    Example:
+        >>> [one["content"] for one in last_turn([("assistant", "Hi."), ("user", "I moved."), ("user", "To Ulm.")])]
+        ['I moved.', 'To Ulm.']
     """
     said = [{"role": role, "content": text} for role, text in messages]
-    begins = [number for number, one in enumerate(said) if one["role"] == "user"]
-    return said[begins[-1] :] if begins else []
+    begin = max((number for number, one in enumerate(said, 1) if one["role"] == "user"), default=0)
+    while begin > 1 and said[begin - 2]["role"] == "user":
+        begin -= 1
+    return said[begin - 1 :] if begin else []
+
+
+def asked_last(messages: Iterable[tuple[str, str]]) -> str:
+    """Return the text of the user in the last turn, for `TurnMemory.recall`; "" if there is none. The argument is as in `last_turn`."""
+    texts = (one["content"] for one in last_turn(messages) if one["role"] == "user")
+    return "\n".join(text for text in texts if text)
 
 
 def run_blocking(work: Coroutine[Any, Any, _R]) -> _R:

@@ -12,7 +12,7 @@ from typing import Any
 from agent_framework import AgentSession, ContextProvider, Message, SessionContext, SupportsAgentRun, tool
 
 from memrelay import AsyncMemory
-from memrelay.integrations.turns import TurnMemory
+from memrelay.integrations.turns import TurnMemory, asked_last
 
 __all__ = ["MemrelayContextProvider"]
 
@@ -55,8 +55,8 @@ class MemrelayContextProvider(ContextProvider):
         state: dict[str, Any],
     ) -> None:
         """Add the memories to the instructions, and the tools."""
-        asked = [one.text for one in context.input_messages if one.role == "user" and one.text]
-        recalled = await self.turns.recall(asked[-1], user=self._user) if asked else ""
+        asked = asked_last((one.role, one.text) for one in context.input_messages)
+        recalled = await self.turns.recall(asked, user=self._user) if asked else ""
         if recalled:
             context.extend_instructions(self.source_id, recalled)
         context.extend_tools(self.source_id, [tool(one) for one in self.turns.tools(self._user)])

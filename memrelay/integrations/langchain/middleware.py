@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NotRequired
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
-from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage
+from langchain_core.messages import AnyMessage, SystemMessage
 from langgraph.runtime import Runtime
 
 from memrelay import AsyncMemory
 from memrelay.integrations.langchain.retriever import memory_tools
-from memrelay.integrations.turns import TurnMemory, last_turn, run_blocking
+from memrelay.integrations.turns import TurnMemory, asked_last, last_turn, run_blocking
 
 __all__ = ["MemrelayMiddleware"]
 
@@ -51,9 +51,9 @@ class MemrelayMiddleware(AgentMiddleware[_State, Any, Any]):
         self.tools = [] if callable(user) else memory_tools(self.turns.memory, user=fixed, deadline=deadline)
 
     async def abefore_agent(self, state: _State, runtime: Runtime[Any]) -> dict[str, Any]:
-        """Recall for the last message of the user."""
-        asked = [one.text for one in state["messages"] if isinstance(one, HumanMessage)]
-        return {"memories": await self.turns.recall(asked[-1], user=self._of(runtime)) if asked else ""}
+        """Recall for the last messages of the user."""
+        asked = asked_last(_said(state["messages"]))
+        return {"memories": await self.turns.recall(asked, user=self._of(runtime)) if asked else ""}
 
     def before_agent(self, state: _State, runtime: Runtime[Any]) -> dict[str, Any]:
         """Recall, in a synchronous run."""

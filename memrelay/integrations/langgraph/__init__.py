@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.store.base import (
@@ -32,7 +32,7 @@ from langgraph.store.base import (
 )
 
 from memrelay import AsyncMemory, InvalidInput, RelayerRefused, SearchHit, StoredMemory
-from memrelay.integrations.turns import TurnMemory, last_turn, run_blocking
+from memrelay.integrations.turns import TurnMemory, asked_last, last_turn, run_blocking
 
 __all__ = ["MemoryNodes", "MemrelayStore"]
 
@@ -61,11 +61,11 @@ class MemoryNodes:
 
     async def recall(self, state: Any, config: RunnableConfig) -> dict[str, str]:
         """Return ``memories``: the block for the prompt, which is empty if nothing relevant is known."""
-        asked = [one.text for one in state["messages"] if isinstance(one, HumanMessage)]
-        return {"memories": await self.turns.recall(asked[-1], user=_user(config)) if asked else ""}
+        asked = asked_last(_said(state["messages"]))
+        return {"memories": await self.turns.recall(asked, user=_user(config)) if asked else ""}
 
     async def capture(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
-        """Store what is worth keeping of the last turn, which begins with the last message of the user."""
+        """Store what is worth keeping of the last turn, which begins with the last messages of the user."""
         session = config.get("configurable", {}).get("thread_id")
         await self.turns.capture(last_turn(_said(state["messages"])), user=_user(config), session=session)
         return {}

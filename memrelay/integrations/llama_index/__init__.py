@@ -16,7 +16,7 @@ from llama_index.core.tools import FunctionTool
 from pydantic import Field, PrivateAttr
 
 from memrelay import AsyncMemory
-from memrelay.integrations.turns import TurnMemory
+from memrelay.integrations.turns import TurnMemory, asked_last
 
 __all__ = ["MemrelayMemoryBlock"]
 
@@ -24,7 +24,7 @@ _ROLES = {MessageRole.USER: "user", MessageRole.ASSISTANT: "assistant"}
 
 
 class MemrelayMemoryBlock(BaseMemoryBlock[str]):
-    """Recall for the last message of the user, and store what is worth keeping of the conversation.
+    """Recall for the last messages of the user, and store what is worth keeping of the conversation.
 
     Messages are captured when the block is read, which is before each answer of the model, and when ``Memory`` moves them out of its
     short-term memory. A relayer that does not respond neither fails a run nor delays it for more than the deadline.
@@ -55,8 +55,8 @@ class MemrelayMemoryBlock(BaseMemoryBlock[str]):
         return self._turns
 
     async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> str:
-        said = [text for role, text in _said(messages or ()) if role == "user"]
-        recalled = await self._turns.recall(said[-1], user=self.user) if said else ""
+        asked = asked_last(_said(messages or ()))
+        recalled = await self._turns.recall(asked, user=self.user) if asked else ""
         await self._aput(messages or [])
         return recalled
 

@@ -27,7 +27,7 @@ from agents import (
 from agents.run import CallModelData, ModelInputData
 
 from memrelay import AsyncMemory, InvalidInput
-from memrelay.integrations.turns import TurnMemory
+from memrelay.integrations.turns import TurnMemory, asked_last, last_turn
 
 __all__ = ["MemrelayHooks", "MemrelaySession"]
 
@@ -61,15 +61,15 @@ class MemrelayHooks(RunHooks[Any]):
         return RunConfig(call_model_input_filter=self.recall, **settings)
 
     async def recall(self, data: CallModelData[Any]) -> ModelInputData:
-        """Add what is known for the last message of the user to the instructions; a ``call_model_input_filter``."""
-        asked = list(_texts(data.model_data.input))
-        known = await self.turns.recall(asked[-1], user=self._of(data.context)) if asked else ""
+        """Add what is known for the last messages of the user to the instructions; a ``call_model_input_filter``."""
+        asked = asked_last(_said(data.model_data.input))
+        known = await self.turns.recall(asked, user=self._of(data.context)) if asked else ""
         texts = (data.model_data.instructions, known)
         return ModelInputData(data.model_data.input, "\n\n".join(text for text in texts if text) or None)
 
     async def on_agent_end(self, context: AgentHookContext[Any], agent: Agent[Any], output: Any) -> None:
-        """Store what is worth keeping of the last message of the user and of the answer."""
-        said = [{"role": "user", "content": text} for text in list(_texts(context.turn_input))[-1:]]
+        """Store what is worth keeping of the last messages of the user and of the answer."""
+        said = [one for one in last_turn(_said(context.turn_input)) if one["role"] == "user"]
         if isinstance(output, str):
             said.append({"role": "assistant", "content": output})
         await self.turns.capture(said, user=self._of(context.context))
@@ -83,15 +83,15 @@ class MemrelayHooks(RunHooks[Any]):
         return self._user(context) if callable(self._user) else self._user
 
 
-def _texts(items: Iterable[Any]) -> Iterable[str]:
-    """Yield the texts of the messages of the user among input items."""
+def _said(items: Iterable[Any]) -> Iterable[tuple[str, str]]:
+    """Yield the role and the text of input items; what is not the user's counts as the assistant's, and its text is not needed."""
     for item in items:
-        if item.get("role") == "user":
-            content = item.get("content")
-            parts = (
-                (content,) if isinstance(content, str) else (part.get("text") or "" for part in content or ())
-            )
-            yield "\n".join(parts)
+        if item.get("role") != "user":
+            yield "assistant", ""
+            continue
+        content = item.get("content")
+        parts = (content,) if isinstance(content, str) else (part.get("text") or "" for part in content or ())
+        yield "user", "\n".join(parts)
 
 
 _TAG: Final = "openai-session"

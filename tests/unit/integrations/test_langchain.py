@@ -15,7 +15,7 @@ from langchain_tests.integration_tests import RetrieversIntegrationTests, ToolsI
 from scripted import Script
 from scripted_langchain_model import ScriptedModel
 
-from memrelay import AsyncMemory
+from memrelay import AsyncMemory, StoredMemory
 from memrelay.integrations.langchain import MemrelayMiddleware, MemrelayRetriever, memory_tools
 from memrelay.integrations.turns import run_blocking
 
@@ -89,3 +89,22 @@ def test_a_synchronous_agent_recalls_and_captures(unopened: AsyncMemory) -> None
         agent = create_agent(ScriptedModel(script=script), middleware=[middleware], context_schema=dict)
         agent.invoke({"messages": [("user", message)]}, context={"user": "ana"})
     assert "red Brompton" in script.shown[0]
+
+
+def test_messages_of_the_user_in_a_row_are_one_turn(unopened: AsyncMemory) -> None:
+    for messages in (
+        ("My bike is a red Brompton from 2019.", "Our staging database is called heron."),
+        ("Which bike do I have?", "Please be brief."),
+    ):
+        script = Script("Fine.")
+        middleware = MemrelayMiddleware(unopened, user="ana", deadline=10)
+        agent = create_agent(ScriptedModel(script=script), middleware=[middleware])
+        agent.invoke({"messages": [("user", message) for message in messages]})
+    assert "red Brompton" in script.shown[0]
+    assert {"My bike is a red Brompton from 2019.", "Our staging database is called heron."} <= {
+        one.text for one in run_blocking(listed(unopened))
+    }
+
+
+async def listed(memory: AsyncMemory) -> list[StoredMemory]:
+    return [one async for one in memory.list(user="ana")]
