@@ -67,6 +67,7 @@ class Memory:
         said: Any = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
         said = [said] if isinstance(said, Mapping) else said
         where: dict[str, Any] = {"metadata": fields, "user": user_id, "session": run_id}
+        _check_messages(said)
         if infer:
             added = [self._memory.add(said, **where)]
         else:
@@ -161,10 +162,11 @@ class Memory:
     def delete_all(
         self, user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
     ) -> dict[str, str]:
-        """Delete the memories with all of these ids; raises `ValueError` if none is given."""
+        """Delete the memories with all of these ids, without ``user_id`` those of every user; raises `ValueError` if none is given."""
         ids = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
         user, where = _scope({name: value for name, value in ids.items() if value is not None})
-        self._memory.delete_all(where=where, user=user)
+        for each in (None, *self._memory.users()) if user is None else (user,):
+            self._memory.delete_all(where=where, user=each)
         return {"message": "Memories deleted successfully!"}
 
     def history(self, memory_id: str) -> list[dict[str, Any]]:
@@ -224,6 +226,12 @@ def _parts(memory_id: str) -> tuple[str, str | None]:
 def _check_ids(**ids: str | None) -> None:
     if not any(value is not None for value in ids.values()):
         raise InvalidInput("user_id", "give at least one of user_id, agent_id and run_id")
+
+
+def _check_messages(messages: Any) -> None:
+    for number, one in enumerate(messages if isinstance(messages, Sequence) else [messages]):
+        if not isinstance(one, Mapping) or not {_ROLE, "content"} <= one.keys():
+            raise InvalidInput(f"messages[{number}]", "must be a mapping with role and content")
 
 
 def _scope(filters: Mapping[str, Any] | None) -> tuple[str | None, dict[str, Any] | None]:

@@ -74,6 +74,24 @@ def test_users_are_apart_and_an_id_leads_to_its_user(memory: Memory) -> None:
     assert memory.get(ids["ben"]) is not None
 
 
+@pytest.mark.parametrize("ids", [{"run_id": "r1"}, {"agent_id": "cook"}])
+def test_all_memories_of_a_run_or_an_agent_are_deleted_for_every_user(
+    memory: Memory, ids: dict[str, str]
+) -> None:
+    gone = [add(memory, f"Ticket of {user}.", user_id=user, **ids) for user in ("ana", "ben", None)]
+    kept = add(memory, "I live in Bern.")
+    memory.delete_all(**ids)
+    assert [memory.get(one) for one in gone] == [None] * 3
+    assert memory.get(kept) is not None
+
+
+@pytest.mark.parametrize("infer", [True, False])
+@pytest.mark.parametrize("messages", [[{"content": "x"}], [{"role": "user"}], ["x"], 5])
+def test_a_malformed_message_is_a_value_error(memory: Memory, messages: Any, *, infer: bool) -> None:
+    with pytest.raises(ValueError, match=r"messages\[0\]"):
+        memory.add(messages, user_id="ana", infer=infer)
+
+
 def test_an_update_is_found_by_every_id_and_its_history_has_all_changes(memory: Memory) -> None:
     one = add(memory, "The office is in Ulm.", metadata={"floor": 2})
     assert memory.update(one, "The office is in Bern.") == {"message": "Memory updated successfully!"}
