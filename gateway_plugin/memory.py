@@ -83,6 +83,8 @@ __all__ = [
 _TIMEOUT: Final = 60.0
 _PAGE: Final = 100
 _MODEL_WAIT_MS: Final = 20_000
+# A program that calls again wants to know whether the relayer is back, in contrast to a turn, which must not wait for it.
+_PAUSE_SECONDS: Final = 1.0
 # A namespace has at most four names of 64 characters; the first one is the agent's.
 _NAMES: Final = 4
 _NAME: Final = 64
@@ -307,7 +309,7 @@ class _Connection:
                 relayer = LocalRelayer(environ)
                 if local:
                     settings = settings.model_copy(update={"url": await relayer.ensure()})
-                self.client = connect(settings, environ, clock=SystemClock())
+                self.client = connect(settings, environ, clock=SystemClock(), pause=_PAUSE_SECONDS)
                 self._parts.callback(relayer.release)
                 self._parts.push_async_callback(self.client.aclose)
                 self._guard = self._until_the_loop_ends(self._parts)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import aiohttp
 
+from gateway_plugin.calls.calling import BREAKER_SECONDS
 from gateway_plugin.calls.clock import Clock
 from gateway_plugin.calls.local_relayer import is_wanted, recorded_url
 from gateway_plugin.calls.trust import IDENTITY_VARIABLE, TrustStore
@@ -79,6 +80,7 @@ def connect(
     *,
     clock: Clock,
     http: aiohttp.ClientSession | None = None,
+    pause: float = BREAKER_SECONDS,
 ) -> RelayerClient:
     """Create a client of the relayer that the settings name. No request is sent yet.
 
@@ -91,6 +93,7 @@ def connect(
         relayer_identity=_relayer_identity(environ),
         clock=clock,
         http=http,
+        pause=pause,
     )
 
 

@@ -324,20 +324,21 @@ def _seconds(text: str) -> float:
 
 
 _FAILURES_IN_A_ROW: Final = 3
-_BREAKER_SECONDS: Final = 60.0
+BREAKER_SECONDS: Final = 60.0
 _BREAKER_NAMESPACES: Final = 256
 
 
 class RelayerBreaker:
-    """A circuit breaker for a relayer and each of its namespaces: holds calls back for a minute after three failures (AM-26).
+    """A circuit breaker for a relayer and each of its namespaces: holds calls back for ``pause`` seconds after three failures (AM-26).
 
     If the relayer does not answer, or is not the trusted one, that counts as a failure of the relayer. A timeout or an
     error response counts as a failure of the call's namespace; for each such namespace, it also counts once as a failure
     of the relayer, until any call succeeds. So three slow namespaces are treated as a slow relayer.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, pause: float = BREAKER_SECONDS) -> None:
         self._clock = clock
+        self._pause = pause
         self._relayer = self._new()
         self._namespaces: LRUCache[str, Breaker] = LRUCache(_BREAKER_NAMESPACES)
         self._failing: set[str] = set()
@@ -398,7 +399,7 @@ class RelayerBreaker:
 
     def _new(self) -> Breaker:
         return Breaker(
-            self._clock.monotonic, limit=_FAILURES_IN_A_ROW, first=_BREAKER_SECONDS, longest=_BREAKER_SECONDS
+            self._clock.monotonic, limit=_FAILURES_IN_A_ROW, first=self._pause, longest=self._pause
         )
 
 
@@ -522,6 +523,7 @@ class RelayerCaller:
     Args:
         relayer_identity: the identity that the relayer must have, 32 bytes; None uses the pinned one.
         http: the HTTP session to use; the caller closes it. None creates one.
+        pause: the seconds that calls are held back after repeated failures, see `RelayerBreaker`.
 
     Raises:
         SettingsError: the URL is malformed, has a path, or would send keys unencrypted.
@@ -535,11 +537,12 @@ class RelayerCaller:
         relayer_identity: bytes | None = None,
         clock: Clock | None = None,
         http: aiohttp.ClientSession | None = None,
+        pause: float = BREAKER_SECONDS,
     ) -> None:
         self.endpoint = RelayerAddress.parse(url)
         self.clock_offset = 0
         self._clock = clock or SystemClock()
-        self.breaker = RelayerBreaker(self._clock)
+        self.breaker = RelayerBreaker(self._clock, pause)
         self._transport = Transport(self.endpoint, http)
         self._fleet = TrustedFleetKeys(
             self.endpoint.origin, trust, self._fetch_keys, identity=relayer_identity

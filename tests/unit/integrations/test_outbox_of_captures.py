@@ -89,9 +89,23 @@ async def test_a_turn_that_was_captured_while_the_relayer_was_away_is_delivered_
             with pytest.raises(MemrelayError):
                 await other.add(said("I have two cats."), user="ana")
         await stoppable.start()
-        # The first object delivers; its circuit breaker may wait for a minute, which another object does not know.
+        # The first object delivers what waits.
         async with opened(stoppable, tmp_path) as other:
             await until_stored(other, BIKE, HOUSE, "I work at a mill near Thun.")
+
+
+async def test_a_call_works_a_second_after_the_relayer_is_back(
+    stoppable: StoppableRelayer, tmp_path: Path
+) -> None:
+    async with opened(stoppable, tmp_path) as memory:
+        await memory.add(BIKE, user="ana")
+        await stoppable.stop()
+        for _ in range(4):
+            with pytest.raises(MemrelayError):
+                await memory.search("bike", user="ana")
+        await stoppable.start()
+        await asyncio.sleep(1)
+        assert await stored(memory) == [BIKE]
 
 
 async def test_the_next_process_delivers_what_an_earlier_one_left(
