@@ -45,6 +45,8 @@ class Seen(NamedTuple):
         over: the start and the end of each part of the older text that the newer one ends.
         unknown: the same of each part that is over, or about which it is not known.
         rank: of the older one among those that are compared, from 0 on; None if it is too far.
+        cosine: of the two; 0 if it is too far.
+        covered: the share of the newer one's terms that the older one has; 0 if it is too far.
     """
 
     old: str
@@ -52,6 +54,8 @@ class Seen(NamedTuple):
     over: Sequence[tuple[int, int]]
     unknown: Sequence[tuple[int, int]]
     rank: int | None
+    cosine: float = 0.0
+    covered: float = 0.0
 
 
 def weeks(*, left_out: bool = False) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -74,7 +78,8 @@ def seen(turns: Sequence[dict[str, Any]], model: E5) -> Iterator[Seen]:
         if not earlier:
             continue
         hits = index.search(rows[at], new, AMONG * _NEAREST, floor=0.0).hits
-        nearest = [hit.key for hit in nearest_first(hits)][:_NEAREST]
+        nearest = nearest_first(hits)[:_NEAREST]
+        places = {hit.key: (rank, hit.cosine or 0.0, hit.covered) for rank, hit in enumerate(nearest)}
         for one in earlier:
             turn, old = said[one]
             over, unknown = [], []
@@ -83,9 +88,8 @@ def seen(turns: Sequence[dict[str, Any]], model: E5) -> Iterator[Seen]:
                     if part := _place(end["was"], old):
                         says_so = later == number and _overlap(end["by"], new)
                         (over if says_so else unknown).append(part)
-            rank = nearest.index(one) if one in nearest else None
-            if over or rank is not None:
-                yield Seen(old, new, over, unknown, rank)
+            if over or one in places:
+                yield Seen(old, new, over, unknown, *places.get(one, (None,)))
 
 
 def _place(part: str, text: str) -> tuple[int, int] | None:

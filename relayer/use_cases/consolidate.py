@@ -34,6 +34,7 @@ from relayer.writing.merging import (
     LOOKED_AT,
     REPLACES_FROM,
     Relation,
+    can_end,
     clauses_of,
     relations,
     same_voice,
@@ -145,7 +146,10 @@ def _proposal(older: Comparable, newer: Comparable, relation: Relation) -> Conso
     if relation.replaces < FOLLOWS_FROM:
         return None
     replaces = (
-        relation.replaces >= REPLACES_FROM and not older.record.pinned and len(clauses_of(older.memory)) <= 1
+        relation.replaces >= REPLACES_FROM
+        and not older.record.pinned
+        and len(clauses_of(older.memory)) <= 1
+        and can_end(newer.memory.text, older.memory.text)
     )
     return ConsolidationProposal(
         Reason.REPLACED if replaces else Reason.CONFLICT, newer, older, relation.replaces

@@ -1,7 +1,7 @@
 """Decide how a captured memory relates to the memories near it: it repeats one, replaces a statement of one, or is new.
 
 `classify` reads the draft together with the nearest memories of the same voice. Nothing is hidden by a guess: of the memories
-near it, only the likelier one of the two nearest may be replaced, and only from `REPLACES_FROM` on; from `FOLLOWS_FROM` on, both are kept, and the
+near it, only the likelier one of the two nearest may be replaced, and only from `REPLACES_FROM` and `SURE_FROM` on; from `FOLLOWS_FROM` on, both are kept, and the
 newer one is shown first. People say several things at once: "Cem plays Hamlet, we rehearse on Tuesdays, the play is in June". So a
 memory is read clause by clause, each with the others around it, and loses the clause that is over, see
 `relayer.namespaces.records.OpenedMemory`. Of two statements of the same form about two things, such as lines of a numbered list,
@@ -12,13 +12,18 @@ Without a reader of relations (`relayer.ports.RelationReader`), memories are nev
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import cache
+from importlib.resources import files
 from itertools import pairwise, takewhile
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,18 +49,16 @@ AMONG = 4
 SAME_FROM = 0.9
 """The likelihood from which a newer statement says the same as an older one."""
 REPLACES_FROM = 0.9
-"""The likelihood from which a newer statement replaces an older one."""
-CLAUSE_FROM = 0.93
-"""The same for a clause of an older one: what is over in a memory makes all of its clauses likelier."""
+"""The likelihood, as it was read, from which a newer statement may replace an older one, or the likeliest clause of it."""
+SURE_FROM = 0.67
+"""The likelihood, all things weighed (`likely_over`), from which it does."""
 FOLLOWS_FROM = 0.8
-"""The likelihood from which a newer statement is shown before an older one."""
+"""The likelihood, as it was read, from which a newer statement is shown before an older one."""
 
-# The ratio of their odds from which the likeliest clause is far likelier than the second one.
-_ODDS = 16
-# The likelihood that remains if the reader's word is not enough to replace a statement: the newer one is shown first.
-_UNCERTAIN = 0.89
-# The likelihood that remains for two statements about two things: neither comes first.
-_OF_TWO_THINGS = 0.5
+# Likelihoods nearer to 0 or 1 count as that one.
+_LEAST = 1e-4
+# The likelihood from which the clauses around the one that is over go with it.
+_GOES_WITH_FROM = 0.93
 # Words that join two statements without a comma, by language.
 _AND = {
     "de": "und", "en": "and", "es": "y", "fr": "et", "hi": "और", "it": "e", "nl": "en", "pl": "i", "pt": "e", "ru": "и", "tr": "ve",
@@ -69,7 +72,7 @@ _FEWEST_WORDS = 3
 _NEAR = 0.25
 # The number of the nearest ones of which one may be replaced: what a person corrects is nearest to the correction nearly always, and
 # what the reader mistakes mostly is not.
-_REPLACED_AMONG = 2
+REPLACED_AMONG = 2
 # The number of nearest memories that were forgotten, among which one may say the same.
 _PAST_LOOKED_AT = 3
 _SAME, _REPLACES = RELATIONS.index("same"), RELATIONS.index("replaces")
@@ -105,19 +108,6 @@ class Relation:
         """Return how likely the clause is over that is over most likely."""
         return max(self.clauses) if len(self.clauses) > 1 else self.replaces
 
-    @property
-    def is_over(self) -> bool:
-        """Return whether the older statement is over, or one of its clauses surely.
-
-        It must be clear which clause: the second likeliest is far less likely, or surely over, too.
-        """
-        if len(self.clauses) <= 1:
-            # Both readings of its only clause must say so: "I moved to Ulm" says it of where a person works by one of them.
-            return min((self.replaces, *self.clauses)) >= REPLACES_FROM
-        *_, second, first = sorted(self.clauses)
-        clear = second >= CLAUSE_FROM or first * (1 - second) >= _ODDS * second * (1 - first)
-        return first >= CLAUSE_FROM and clear
-
 
 @dataclass(frozen=True, slots=True)
 class MergeDecision:
@@ -139,6 +129,14 @@ class MergeDecision:
 NOTHING_KNOWN = MergeDecision()
 
 
+class _Near(NamedTuple):
+    """A memory near a draft, with the cosine of the two, and the share of the draft's terms that the memory has."""
+
+    memory: OpenedMemory
+    cosine: float
+    covered: float
+
+
 async def classify(
     ctx: Context, opened: OpenNamespace, new: Record, vector: Vector | None, *, derived: bool = False
 ) -> MergeDecision:
@@ -152,33 +150,123 @@ async def classify(
     """
     if vector is None or len(new.text) > LONGEST:
         return NOTHING_KNOWN
-    near = [memory async for memory in _nearest(opened, new, vector)]
+    near = [one async for one in _nearest(opened, new, vector)]
     # Only what the user said may call an existing memory into question.
     may_replace = new.trust is Trust.USER and not new.suspect
-    replaceable = [memory for memory in near if may_replace and _may_be_replaced(memory, new)][
-        :_REPLACED_AMONG
+    replaceable = [one for one in near if may_replace and _may_be_replaced(one.memory, new)][:REPLACED_AMONG]
+    # Those that may be replaced come first.
+    near = replaceable + [
+        one for one in near if one not in replaceable and (derived or not one.memory.is_live)
     ]
-    near = [memory for memory in near if derived or not memory.is_live or memory in replaceable]
-    spans = [clauses_of(memory) for memory in near]
+    spans = [clauses_of(one.memory) for one in near]
     said = [
-        [memory.record.text[slice(*span)] for span in own] for memory, own in zip(near, spans, strict=True)
+        [one.memory.record.text[slice(*span)] for span in own] for one, own in zip(near, spans, strict=True)
     ]
     found = await relations(ctx.relations, [(clauses, new.text) for clauses in said])
-    for memory, relation in sorted(zip(near, found, strict=True), key=lambda pair: -pair[1].same):
+    for (memory, *_), relation in sorted(zip(near, found, strict=True), key=lambda pair: -pair[1].same):
         # A statement that repeats a live one is kept, because the reader takes some that differ in a detail for a repetition. The log
         # refuses what repeats a forgotten one.
         if (derived or not memory.is_live) and says_the_same(memory.text, new.text, relation):
             return MergeDecision(duplicate_of=memory.id)
     if not replaceable:
         return NOTHING_KNOWN
-    memory, clauses, relation = max(
-        (one for one in zip(near, spans, found, strict=True) if one[0] in replaceable),
-        key=lambda one: one[2].likeliest,
-    )
-    if relation.is_over and not memory.record.pinned:
-        return MergeDecision(replaces=memory.id, span=_over(memory.record.text, clauses, relation))
-    likely = max(relation.replaces, relation.likeliest)
-    return MergeDecision(follows=memory.id) if likely >= FOLLOWS_FROM else NOTHING_KNOWN
+    candidates = [
+        Candidate(relation, one.cosine, one.covered)
+        for one, relation in zip(replaceable, found, strict=False)
+    ]
+    weighed = likely_over(candidates, new.text)
+    best = int(np.argmax(weighed))
+    memory, relation = replaceable[best].memory, found[best]
+    read = max(relation.replaces, relation.likeliest)
+    if read >= REPLACES_FROM and weighed[best] >= SURE_FROM and not memory.record.pinned:
+        over = part_over(memory.record.text, spans[best], relation)
+        if can_end(new.text, memory.record.text[slice(*over)] if over else memory.text):
+            return MergeDecision(replaces=memory.id, span=over)
+    return MergeDecision(follows=memory.id) if read >= FOLLOWS_FROM else NOTHING_KNOWN
+
+
+class Candidate(NamedTuple):
+    """A memory that a newer statement may replace.
+
+    Attributes:
+        relation: of the newer statement to it.
+        cosine: of the two.
+        covered: the share of the newer statement's terms that the memory has, weighted by how rare they are.
+    """
+
+    relation: Relation
+    cosine: float
+    covered: float
+
+
+def likely_over(candidates: Sequence[Candidate], new: str) -> NDArray[np.float64]:
+    """Return for each memory how likely it is that a newer text ends it, or the likeliest clause of it, all things weighed.
+
+    What the reader says of pairs counts for more or less by the circumstances: how near the memory is, what is said of the other
+    one, whether a second clause seems to be over, too. The weights are learnt from people's weeks of chats by `bench.replacing`.
+
+    Args:
+        candidates: the nearest memories that may be replaced, nearest first.
+        new: the newer text.
+    """
+    rows = np.array([features(candidates, rank, new) for rank in range(len(candidates))])
+    likely: NDArray[np.float64] = 1 / (1 + np.exp(-(rows @ _weights()[:-1] + _weights()[-1])))
+    return likely
+
+
+FEATURES = (
+    "whole",
+    "clause",
+    "second clause",
+    "one clause",
+    "rank",
+    "other",
+    "length",
+    "same",
+    "cosine",
+    "covered",
+)
+"""What is weighed of a candidate; the likelihoods as logits."""
+
+
+def features(candidates: Sequence[Candidate], rank: int, new: str) -> list[float]:
+    """Return the `FEATURES` of one of the candidates, by its rank."""
+    relation, cosine, covered = candidates[rank]
+    clauses = sorted(map(_logit, relation.clauses or (relation.replaces,)), reverse=True)
+    others = [other.relation for at, other in enumerate(candidates) if at != rank]
+    return [
+        _logit(relation.replaces),
+        clauses[0],
+        clauses[min(1, len(clauses) - 1)],
+        len(clauses) == 1,
+        rank,
+        _logit(max((max(other.replaces, other.likeliest) for other in others), default=0.0)),
+        math.log(len(new)),
+        _logit(relation.same),
+        cosine,
+        covered,
+    ]
+
+
+def _logit(likely: float) -> float:
+    likely = min(max(likely, _LEAST), 1 - _LEAST)
+    return math.log(likely / (1 - likely))
+
+
+@cache
+def _weights() -> NDArray[np.float64]:
+    """Return the weights of `FEATURES`, the constant last."""
+    stored = json.loads((files("relayer.writing") / "data" / "replacing.json").read_text("utf-8"))
+    return np.array([stored[name] for name in (*FEATURES, "constant")])
+
+
+def can_end(new: str, old: str) -> bool:
+    """Return whether a newer text may end an older statement, whatever was read.
+
+    The reader learnt from statements, so it takes some questions for changes of what they ask for. A secret that was removed is a value
+    that it cannot see: only a secret of the same kind can take its place.
+    """
+    return not is_question(new) and removed_kinds(old) == removed_kinds(new)
 
 
 async def relations(
@@ -191,27 +279,19 @@ async def relations(
         except EmbedderUnavailable:
             pass
         else:
-            return [_relation(*pair, rows) for pair, rows in zip(pairs, read, strict=True)]
+            return [relation_of(*pair, rows) for pair, rows in zip(pairs, read, strict=True)]
     return [Relation()] * len(pairs)
 
 
-def _relation(clauses: Sequence[str], new: str, read: NDArray[np.float32]) -> Relation:
-    """Return what was read, less certain where the reader is known to be wrong.
-
-    It learnt from statements, so it takes some questions for changes of what they ask for. A secret that was removed is a value
-    that it cannot see: only a secret of the same kind can take its place.
-    """
-    likely = [
-        min(likely, _most_likely(old, new))
-        for old, likely in zip((" ".join(clauses), *clauses), read[:, _REPLACES].tolist(), strict=True)
-    ]
-    return Relation(float(read[0, _SAME]), likely[0], tuple(likely[1:]))
-
-
-def _most_likely(old: str, new: str) -> float:
-    if are_about_two_things(old, new):
-        return _OF_TWO_THINGS
-    return _UNCERTAIN if is_question(new) or removed_kinds(old) != removed_kinds(new) else 1.0
+def relation_of(clauses: Sequence[str], new: str, read: NDArray[np.float32]) -> Relation:
+    """Return what was read; of two statements about two things, neither replaces the other or comes first."""
+    apart = [are_about_two_things(old, new) for old in clauses]
+    whole, *likely = read[:, _REPLACES].tolist()
+    return Relation(
+        float(read[0, _SAME]),
+        0.0 if apart and all(apart) else whole,
+        tuple(0.0 if is_apart else one for is_apart, one in zip(apart, likely, strict=True)),
+    )
 
 
 def are_about_two_things(old: str, new: str) -> bool:
@@ -289,7 +369,7 @@ def clauses_of(memory: OpenedMemory) -> list[tuple[int, int]]:
     ]
 
 
-def _over(text: str, spans: Sequence[tuple[int, int]], relation: Relation) -> tuple[int, int] | None:
+def part_over(text: str, spans: Sequence[tuple[int, int]], relation: Relation) -> tuple[int, int] | None:
     """Return the span of the likeliest clause, and of those around it that are surely over as well; None for all of them.
 
     A bare value that would be left says nothing without the rest: "4471" of "gate code, 4471", "18 km" of "long run, 18 km".
@@ -297,9 +377,9 @@ def _over(text: str, spans: Sequence[tuple[int, int]], relation: Relation) -> tu
     if len(spans) <= 1:
         return None
     first = last = relation.clauses.index(relation.likeliest)
-    while first > 0 and relation.clauses[first - 1] >= CLAUSE_FROM:
+    while first > 0 and relation.clauses[first - 1] >= _GOES_WITH_FROM:
         first -= 1
-    while last + 1 < len(spans) and relation.clauses[last + 1] >= CLAUSE_FROM:
+    while last + 1 < len(spans) and relation.clauses[last + 1] >= _GOES_WITH_FROM:
         last += 1
     left = " ".join(text[slice(*span)] for span in (*spans[:first], *spans[last + 1 :]))
     is_bare = any(map(str.isdigit, left)) and sum(map(str.isalpha, left)) <= _LETTERS_OF_A_UNIT
@@ -330,7 +410,7 @@ def clause_spans(text: str) -> list[tuple[int, int]]:
     return spans
 
 
-async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncIterator[OpenedMemory]:
+async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncIterator[_Near]:
     """Yield the nearest memories of the same speaker and audience: live ones first, then those that were forgotten.
 
     A live memory whose validity is over is left out; another memory near the draft may still be valid.
@@ -351,7 +431,7 @@ async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncI
             if memory.state.status is (Status.FORGOTTEN if past else Status.LIVE) and (
                 past or memory.state.live_at(opened.last_time)
             ):
-                yield memory
+                yield _Near(memory, hit.cosine or 0.0, hit.covered)
                 left -= 1
                 if not left:
                     break

@@ -30,11 +30,19 @@ class StatedRelations:
         self._stated[_key(old), _key(new)] = (relation, likely)
 
     async def relations(self, pairs: Sequence[tuple[Sequence[str], str]]) -> list[NDArray[np.float32]]:
-        """Return the likelihoods of each pair's relations: rows for the whole older text and for each of its clauses."""
+        """Return the likelihoods of each pair's relations: rows for the whole older text and for each of its clauses.
+
+        A whole text of which nothing is stated is as likely to be replaced as its likeliest clause.
+        """
         self.asked += [(" ".join(clause.strip() for clause in clauses), new) for clauses, new in pairs]
-        return [
-            np.stack([self._row(old, new) for old in ("".join(clauses), *clauses)]) for clauses, new in pairs
-        ]
+        found = []
+        for clauses, new in pairs:
+            parts = [self._row(old, new) for old in clauses]
+            whole = self._row("".join(clauses), new)
+            if (_key("".join(clauses)), _key(new)) not in self._stated:
+                whole = max([whole, *parts], key=lambda row: row[RELATIONS.index("replaces")])
+            found.append(np.stack([whole, *parts]))
+        return found
 
     def _row(self, old: str, new: str) -> NDArray[np.float32]:
         relation, likely = self._stated.get((_key(old), _key(new)), (self._otherwise, 1.0))

@@ -273,7 +273,6 @@ async def test_what_is_about_something_else_is_not_replaced_although_nothing_is_
 async def test_another_clause_of_the_same_memory_is_replaced_later(house):
     doubted(house, MOVED)
     replaced_by_moved(house, "The workshop is in room 214")
-    house.relations.state("bring your own laptop, we finish at six", EARLIER, "replaces", 0.1)
     house.relations.state("we finish at six", EARLIER, "replaces", 0.999)
     await wrote(house, CLAUSES)
     await said(house, MOVED, EARLIER)
@@ -483,3 +482,11 @@ async def test_the_newer_one_is_told_first_after_the_index_was_read_back(house):
     async with house.ctx.namespaces.use(house.access(), house.deadline(), create=False) as opened:
         table, _ = RecordTable.of_parts(opened.view.table.parts(()))
         assert [table.newer(number) for number in (0, 1)] == [{1}, set()]
+
+
+async def test_however_near_it_is_nothing_is_replaced_below_what_must_be_read(house):
+    new = f"{JENKINS[:-1]}, mostly."
+    house.relations.state(JENKINS, new, "replaces", 0.89)
+    await said(house, JENKINS, new)
+    assert sorted(await live(house)) == sorted([JENKINS, new])
+    assert await recalled(house, "builds") == [new, JENKINS]
