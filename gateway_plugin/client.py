@@ -100,8 +100,17 @@ class RelayerClient(RelayerCaller):
     """The client of one relayer, for any number of agents; see `RelayerCaller` for its arguments.
 
     Every method takes its ``deadline`` in seconds. It raises `RelayerUnreachable`, `RelayerRefused`, `RelayerUntrusted`,
-    `DeadlineExceeded` or, if a certificate expired, `IdentityError`. No other error has a cause outside of this process.
+    `DeadlineExceeded` or, if a certificate expired, `IdentityError`. No other error has a cause outside of this process. Close it
+    with `aclose`, or use it as an asynchronous context manager.
     """
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
 
     async def recall(
         self, identity: Identity, request: schemas.RecallRequest, *, deadline: float = _RECALL_DEADLINE

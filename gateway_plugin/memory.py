@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 from weakref import WeakKeyDictionary, finalize
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.calls.local_relayer import LocalRelayer, is_wanted
@@ -83,6 +83,7 @@ __all__ = [
 _TIMEOUT: Final = 60.0
 _PAGE: Final = 100
 _MODEL_WAIT_MS: Final = 20_000
+_CURSOR: Final = r"^[0-9]{1,18}(\.[0-9]{1,9})?$"
 # A program that calls again wants to know whether the relayer is back, in contrast to a turn, which must not wait for it.
 _PAUSE_SECONDS: Final = 1.0
 # A namespace has at most four names of 64 characters; the first one is the agent's.
@@ -92,6 +93,30 @@ _SENDER, _USER = "sender-", "user-"
 
 # The memories of a namespace are disclosed to the program that has its key.
 _HEARING: Final = Hearing.of_owner((), "")
+
+
+class _Arguments(BaseModel):
+    """Arguments of a call that has no request with the same fields."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class _Options(_Arguments):
+    agent: str | None
+    session: str | None
+    url: str | None
+    secret: str | None
+    timeout: float = Field(gt=0, allow_inf_nan=False)
+
+
+class _ChangesArguments(_Arguments):
+    cursor: str = Field(pattern=_CURSOR)
+    wait: float = Field(ge=0, le=schemas.MAX_WAIT_MS / 1000, allow_inf_nan=False)
+
+
+class _ProfileArguments(_Arguments):
+    max_tokens: int = Field(ge=1, le=20_000)
+
 
 _RequestT = TypeVar("_RequestT", bound=BaseModel)
 _R = TypeVar("_R")
@@ -401,6 +426,7 @@ class AsyncMemory:
         timeout: float = _TIMEOUT,
     ) -> None:
         self._environ = os.environ if environ is None else environ
+        _checked(_Options, {}, agent=agent, session=session, url=url, secret=secret, timeout=timeout)
         given = settings if isinstance(settings, PluginSettings) else load_settings(settings, self._environ)
         if given.disabled:
             raise IdentityError("memory is switched off by MEMRELAY_DISABLE")
@@ -590,7 +616,7 @@ class AsyncMemory:
             InvalidInput: an argument is invalid; nothing was stored.
             RelayerRefused: the relayer did not store a text; texts before it may be stored.
         """
-        if isinstance(texts, str):
+        if isinstance(texts, str) or not isinstance(texts, Iterable):
             raise InvalidInput("texts", "must be a list of texts; give a single text to add")
         items = [
             self._item(
@@ -862,7 +888,11 @@ class AsyncMemory:
             cursor: ``MemoryChanges.cursor`` of the previous call; "0" for all changes.
             wait: the seconds to wait for the first change, up to 30.
             user: see the class.
+
+        Raises:
+            InvalidInput: an argument is invalid.
         """
+        _checked(_ChangesArguments, {}, cursor=cursor, wait=wait)
         answer = await (await self._client()).changes(
             self._whose(user), after=cursor, wait_ms=int(wait * 1000), deadline=self._timeout + wait
         )
@@ -884,7 +914,12 @@ class AsyncMemory:
         return AskAnswer(answer.status, answer.answer, tuple(map(_hit, answer.citations)))
 
     async def profile(self, *, max_tokens: int = 1000, user: str | None = None) -> MemoryProfile:
-        """Return what is known of a user as one document."""
+        """Return what is known of a user as one document of at most ``max_tokens``, from 1 to 20,000.
+
+        Raises:
+            InvalidInput: an argument is invalid.
+        """
+        _checked(_ProfileArguments, {}, max_tokens=max_tokens)
         answer = await (await self._client()).profile(
             self._whose(user), max_tokens=max_tokens, deadline=self._timeout
         )
@@ -912,10 +947,9 @@ class AsyncMemory:
         Raises:
             InvalidInput: a memory is malformed; nothing was stored.
         """
-        items = [
-            _checked(service.ImportItem, {"": f"exported[{number}]."}, **memory)
-            for number, memory in enumerate(exported)
-        ]
+        if not isinstance(exported, Iterable):
+            raise InvalidInput("exported", "must be a list of memories as export returns them")
+        items = [_import_item(number, memory) for number, memory in enumerate(exported)]
         client, whose = await self._client(), self._whose(user)
         counts = {"stored": 0, "duplicate": 0, "skipped": 0, "refused": 0}
         for first in range(0, len(items), _PAGE):

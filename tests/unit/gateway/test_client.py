@@ -17,6 +17,7 @@ from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient, SyncRelayerClient
 from gateway_plugin.errors import (
     DeadlineExceeded,
+    GatewayError,
     RelayerRefused,
     RelayerUnreachable,
     RelayerUntrusted,
@@ -510,6 +511,13 @@ async def test_a_refusal_is_told_as_one(client, ops, wire):
     with pytest.raises(RelayerRefused) as caught:
         await fetched(client, ops)
     assert caught.value.code == "wrong_namespace_key"
+
+
+async def test_leaving_the_context_closes_the_client(wire, trust_store, ops):
+    async with RelayerClient(wire.url, trust=trust_store) as made:
+        await made.list_memories(ops)
+    with pytest.raises(GatewayError, match="closed"):
+        await made.list_memories(ops)
 
 
 async def test_the_retry_of_an_import_is_the_same_write_and_another_import_is_not(client, ops, wire):

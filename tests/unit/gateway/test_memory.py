@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -334,6 +335,14 @@ BAD: list[tuple[str, Callable[[Memory], object]]] = [
     ("user", lambda memory: list(memory.export(user="unknown"))),
     ("exported[1].text", lambda memory: memory.import_([{"text": "fine"}, {"text": ""}])),
     ("exported[0].metadata", lambda memory: memory.import_([{"text": "fine", "metadata": 1}])),
+    ("exported[0]", lambda memory: memory.import_([5])),  # type: ignore[list-item]
+    ("exported", lambda memory: memory.import_(None)),  # type: ignore[arg-type]
+    ("texts", lambda memory: memory.add_many(5)),  # type: ignore[arg-type]
+    ("states.0", lambda memory: list(memory.list(states=["gone"]))),
+    ("cursor", lambda memory: memory.changes("x")),
+    ("wait", lambda memory: memory.changes(wait=math.nan)),
+    ("wait", lambda memory: memory.changes(wait=31)),
+    ("max_tokens", lambda memory: memory.profile(max_tokens=0)),
 ]
 
 
@@ -433,6 +442,20 @@ async def test_it_is_used_inside_a_running_loop(make: Make) -> None:
     memory = make()
     memory.add("I live in Bern.")
     assert texts(memory) == ["I live in Bern."]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("agent", 5), ("session", 5), ("url", 5), ("secret", 5),
+        ("timeout", "x"), ("timeout", 0), ("timeout", -1.0), ("timeout", math.nan), ("timeout", math.inf),
+    ],
+)  # fmt: skip
+def test_a_bad_argument_of_the_object_is_named(home: dict[str, str], field: str, value: Any) -> None:
+    arguments = {"url": "http://127.0.0.1:1", "secret": SECRET, "environ": dict(home), field: value}
+    with pytest.raises(InvalidInput) as caught:
+        Memory(**arguments)
+    assert caught.value.field == field
 
 
 def test_threads_share_one_object(make: Make) -> None:
