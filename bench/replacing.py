@@ -76,7 +76,7 @@ def read_people() -> list[Read]:
     """Read each statement of these people with the memories near it."""
     model = E5()
     reader = PairReader(model)
-    found = []
+    found: list[Read] = []
     for person, turns in track(list(everyone()), "reading"):
         near = (one for one in seen(turns, model) if one.rank is not None and one.rank < REPLACED_AMONG)
         for new, pairs in groupby(near, attrgetter("new")):
