@@ -549,8 +549,7 @@ def format_days(
             return ColdStart(text, tuple(one.said for _, lines in days for one in lines))
         oldest = next(lines for _, lines in reversed(days) if lines)
         oldest.pop(0)
-    memories = "memory" if answer.total == 1 else "memories"
-    hint = _COLD_HINT.format(count=f"{answer.total} {memories}")
+    hint = _COLD_HINT.format(count=f"{answer.total} {'memory' if answer.total == 1 else 'memories'}")
     tells = answer.total > len(shown.ids) and estimate_tokens(hint) <= room
     return ColdStart(hint) if tells else ColdStart()
 
