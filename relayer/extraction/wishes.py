@@ -4,6 +4,7 @@
 people ask for something, together with a negation, and without words of other sentences ("he never mentions his father"). "Forget
 what I said about it" is one, too. Accents may be missing, as in "nunca mas". A wish
 that others are not told ("don't mention the party to Alice", "not in the newsletter") is none: who says it wants to be told.
+One that says when to speak of it ("unless I bring it up") is a wish without that clause.
 `subject_of` returns the words of the person, the thing or the event that it is about. ``python -m bench.wishes`` counts how
 many wishes are recognised, and how many other sentences are taken for one.
 """
@@ -130,13 +131,37 @@ def _languages(sentence: str) -> list[str]:
     """Return the languages in which a sentence is such a wish."""
     if len(sentence) > LONGEST or _QUOTED.search(sentence):
         return []
-    folded = _bare(_folded(sentence))
-    candidates = sorted(_candidates(folded))
+    whole = _bare(_folded(sentence))
+    candidates = sorted(_candidates(whole))
+    folded = _without_exceptions(whole, candidates)
+    if folded == whole and _is_courtesy(whole):
+        return []
     unwanted = [lang for lang in candidates if _is_unwanted(folded, lang)]
     # Similar languages share words: the listener may be found in one of them only.
     if any(_to_others(folded, lang) for lang in unwanted):
         unwanted = []
     return [lang for lang in candidates if lang in unwanted or _forgets(folded, lang)]
+
+
+def _without_exceptions(folded: str, languages: Iterable[str]) -> str:
+    """Return a sentence with blanks for what says when the speaker may be reminded, such as "unless I bring it up"."""
+    bare = _bare(folded)
+    for lang in languages:
+        for match in _pattern("except", lang).finditer(bare):
+            end = match.end()
+            if lang in _lists()["asks"]:
+                after = _CLAUSE_END.split(bare[end:])[0]
+                end += len(after)
+                if not _found("asks", lang, after):
+                    continue
+            folded = folded[: match.start()] + " " * (end - match.start()) + folded[end:]
+    return folded
+
+
+def _is_courtesy(folded: str) -> bool:
+    """Return whether a sentence is an answer to thanks: "don't mention it, happy to help", but not "don't mention it again"."""
+    said = _pattern("courtesy", "en").match(folded)
+    return said is not None and not _CLAUSE_END.split(folded[said.end() :])[0].strip(" .\n")
 
 
 def _forgets(folded: str, lang: str) -> bool:
@@ -240,6 +265,7 @@ def subject_of(wish: str, before: str = "") -> tuple[str, ...]:
         ('emil accident',)
     """
     languages = _languages(wish)
+    wish = _without_exceptions(_folded(wish), languages)
     words = _named(wish, languages)
     if not words and before:
         words = _content(before[-LONGEST:], languages)

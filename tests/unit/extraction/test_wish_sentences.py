@@ -34,6 +34,10 @@ def test_at_most_one_of_a_hundred_ordinary_sentences_is_taken_for_a_wish():
     [
         "remind me to call her",
         "don't mention it",
+        "Don't mention it, happy to help!",
+        "no problem, don't mention it",
+        "don't remind me of the meeting until I get home",
+        "sprich mich nicht mit Sie an",
         "he never mentions his father",
         "please don't mention prices in the mail to Bob",
         'she wrote "please never mention my father"',
@@ -114,6 +118,37 @@ def test_other_sentences_are_no_wish(sentence):
 def test_a_wish_is_about_what_it_names_or_else_what_was_named_before(wish, before, words):
     assert is_wish(wish)
     assert subject_of(wish, before) == words
+    assert wish_in(wish, before) == words
+
+
+@pytest.mark.parametrize(
+    ("wish", "before", "words"),
+    [
+        ("Please don't bring it up unless I do.", "Daniel lost his job.", ("daniel",)),
+        ("Unless I ask, don't mention it", "Daniel lost his job.", ("daniel",)),
+        ("Please don't bring up Daniel's job until I ask.", "", ("daniel job",)),
+        ("Erwähn das bitte nicht, wenn ich nicht davon anfange.", "Krach mit Jörg.", ("krach jörg",)),
+        ("Sprich mich bitte nicht auf Telgte an, außer ich frage danach.", "", ("telgte",)),
+        ("No me hables de Bruno a menos que yo pregunte.", "", ("bruno",)),
+        ("Ne le mentionne pas sauf si j'en parle.", "J'ai perdu Bruno.", ("bruno",)),
+        ("Non nominarlo a meno che io non ne parli.", "Ho perso Bruno.", ("bruno",)),
+        ("Não fale do Bruno a não ser que eu pergunte.", "", ("bruno",)),
+        ("Noem hem niet tenzij ik erover begin.", "Bruno is dood.", ("bruno",)),
+        ("Nie wspominaj o nim, chyba że sam zapytam.", "Bruno nie żyje.", ("bruno",)),
+        ("Не упоминай его, если я сам не спрошу.", "Бруно умер.", ("бруно",)),  # noqa: RUF001
+        ("Ben sormadıkça ondan bahsetme.", "Bruno öldü.", ("bruno",)),  # noqa: RUF001
+        ("لا تذكره إلا إذا سألت", "مات برونو", ("برونو",)),
+        ("जब तक मैं न पूछूँ, उसका ज़िक्र मत करना", "ब्रूनो मर गया", ("ब्रूनो",)),
+        ("내가 먼저 꺼내지 않는 한 사고 얘기는 하지 마", "", ("사고",)),
+        ("除非我问,不要提他", "布鲁诺死了", ("布鲁诺",)),
+        ("私が話さない限り、ブルーノの話はしないで", "", ("ブルーノ",)),
+        ("Please don't mention it.", "Daniel lost his job.", ("daniel",)),
+        ("don't mention it again", "Daniel lost his job.", ("daniel",)),
+        ("Daniel lost his job, don't mention it", "", ("daniel",)),
+    ],
+)
+def test_a_wish_may_say_when_the_speaker_may_be_reminded_after_all(wish, before, words):
+    assert is_wish(wish)
     assert wish_in(wish, before) == words
 
 
