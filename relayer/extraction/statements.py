@@ -62,6 +62,8 @@ _FEWEST_DENSE_CHARACTERS = 4
 _FEWEST_WORDS = 2
 # A sentence of fewer words is a part of what was said before: "codename pelican".
 _FEWEST_ALONE = 3
+# The same in scripts without spaces, in characters.
+_LONGEST_DENSE_ANSWER = 5
 # The beginning of a sentence tells whether it depends on the one before it.
 _BEGINNING = 200
 # Several of them after one another.
@@ -519,11 +521,12 @@ def _candidate(turn: ConversationTurn, text: str, lang: str, hit: _Hit, readings
 def _statements(text: str, lang: str, hits: Sequence[_Hit]) -> Iterator[_Hit]:
     """Yield the sentences that pass, each with those next to it that belong to it.
 
-    These are sentences after it that refer to it ("She is a nurse.", "Is a nurse.") or have one word, lines below the line that introduces them,
-    and those that do not pass, but may join.
+    These are a question before an answer that means nothing without it, sentences after it that refer to it ("She is a nurse.", "Is
+    a nurse.") or have one word, lines below the line that introduces them, and those that do not pass, but may join.
     """
     heads = {hit.head for hit in hits}
     last: _Hit | None = None
+    before: tuple[int, int] | None = None
     # The end of the sentence before, and the beginning of those before it that may join the next statement; -1 if there are none.
     end = waiting = -1
     for hit in hits:
@@ -550,11 +553,25 @@ def _statements(text: str, lang: str, hits: Sequence[_Hit]) -> Iterator[_Hit]:
             if last is not None:
                 yield last
             begun = waiting if 0 <= stop - waiting <= _LONGEST_STATEMENT and waiting >= 0 else start
+            asked = before is not None and not follows and is_question(text[slice(*before)])
+            if before is not None and asked and hit.says and _answers(text, before, hit.span, lang):
+                begun = min(begun, before[0])
             last = _Hit((begun, stop), hit.worth, passes=True, head=hit.head)
         waiting = (waiting if waiting >= 0 else start) if hit.joins and not follows else -1
         end = stop
+        before = hit.span
     if last is not None:
         yield last
+
+
+def _answers(text: str, question: tuple[int, int], span: tuple[int, int], lang: str) -> bool:
+    """Return whether a sentence means nothing without the question right before it: "Which airport? Heathrow."."""
+    if _PARAGRAPH_END.search(text, question[1], span[0]) or span[1] - question[0] > _LONGEST_STATEMENT:
+        return False
+    said = text[slice(*span)]
+    if UNSPACED.match(said):
+        return sum(map(str.isalnum, said)) <= _LONGEST_DENSE_ANSWER
+    return _depends(said, lang)
 
 
 def _is_below(hit: _Hit, last: _Hit) -> bool:

@@ -472,6 +472,31 @@ def test_a_short_fact_and_one_with_a_tag_question_are_kept(text):
 @pytest.mark.parametrize(
     "text",
     [
+        "What is Zara's birthday? 12 March.", "Favourite colour? Green.", "Zaras Geburtstag? 12. März.",
+        "¿Qué aeropuerto prefiero? Heathrow.", "Quale aeroporto preferisco? Heathrow.", "Qual aeroporto eu prefiro? Heathrow.",
+        "मुझे कौन सा हवाई अड्डा पसंद है? हीथ्रो।", "我喜欢哪个机场？希思罗。", "私の好きな空港は？ヒースロー。", "내가 좋아하는 공항은? 히드로.",
+    ],
+)  # fmt: skip
+def test_a_short_answer_is_kept_with_the_users_own_question(text):
+    assert [one.text for one in said(text)] == [text]
+
+
+@pytest.mark.parametrize(
+    ("text", "statements"),
+    [
+        ("Budget? 500 euro. Deadline? Friday.", ["Budget? 500 euro.", "Deadline? Friday."]),
+        ("What time is it? I live in Porto.", ["I live in Porto."]),
+        ("Can you help me? I am allergic to peanuts.", ["I am allergic to peanuts."]),
+        ("What is the weather like?\n\nAnkle sprained.", ["Ankle sprained."]),
+    ],
+)
+def test_what_is_no_answer_is_kept_without_the_question_before_it(text, statements):
+    assert [one.text for one in said(text)] == statements
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "suppose I earn 4000 a month, what is my tax",
         "angenommen ich wohne in Bern und habe zwei Kinder",
         "my neighbour says 'i am moving to spain'",
