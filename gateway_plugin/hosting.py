@@ -71,7 +71,7 @@ from gateway_plugin.recall.formatting import framed
 from gateway_plugin.recall.recaller import SEARCH_FLOOR, ranking
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
-from gateway_plugin.tools.arguments import ALL_TOOL_NAMES, TOOL_NAMES, ToolError, tool_schemas
+from gateway_plugin.tools.arguments import ALL_TOOL_NAMES, TOOL_NAMES, ToolError, check_names, tool_schemas
 from gateway_plugin.tools.intents import INTENT_TOOL
 from gateway_plugin.tools.toolbox import READING, ToolAnswer
 from gateway_plugin.turn.gates import PROJECTS_APART, HostFiles, HostTurn, Turn
@@ -216,6 +216,7 @@ __all__ = [
     "add_extension_commands",
     "agent_name",
     "canary",
+    "check_names",
     "config_directory",
     "connect",
     "create_private",

@@ -25,13 +25,14 @@ from gateway_plugin.hosting import (
     READING,
     HostTurn,
     ToolAnswer,
+    ToolError,
     TurnAudience,
+    check_names,
     framed,
     tool_schemas,
 )
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import PluginSettings
-from gateway_plugin.tools.arguments import ToolError, check_names
 from relayer.wire.fields import escape
 
 MAX_BULK: Final = 20
