@@ -12,10 +12,12 @@ many wishes are recognised, and how many other sentences are taken for one.
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cache
+from importlib.resources import files
 from itertools import chain, pairwise
 
 from relayer.extraction.words import function_words, read_data, split_sentences
@@ -42,6 +44,7 @@ _PARTS_OF_TEXTS = frozenset({"zh", "ja"})
 _SHORTEST_BEGINNING = 4
 # One character of Chinese or Japanese is a word of its own; kana is a part of one.
 _ONE_CHARACTER = re.compile(r"(?![\u3040-\u30ff])" + UNSPACED.pattern)
+_NUMBERED_MONTH = r"(?:1[0-2]|[1-9]|十[一二]?|[一二三四五六七八九])[月월](?:\d{1,2}[日号일])?(?:份|에)?"
 # What Korean and Arabic write together with a noun: particles after it, and the article and prepositions before it.
 _JOINED = re.compile(
     "(?<=[\uac00-\ud7a3]{2})(?:\uc774\ub791|\ub791|\ud558\uace0|\uacfc|\uc640|\uc740|\ub294|\uc774|\uac00|\uc744|\ub97c|\uc758|\uc5d0|\ub3c4)$"
@@ -266,9 +269,10 @@ def subject_of(wish: str, before: str = "") -> tuple[str, ...]:
     """
     languages = _languages(wish)
     wish = _without_exceptions(_folded(wish), languages)
-    words = _named(wish, languages)
+    words = _named(_without_times(wish, languages), languages) or _named(wish, languages)
     if not words and before:
-        words = _content(before[-LONGEST:], languages)
+        before = _folded(before[-LONGEST:])
+        words = _content(_without_times(before, languages), languages) or _content(before, languages)
     names = [word for word in words if word[0] != word[0].lower()]
     if "de" in languages and len(names) > 1:
         # In German every noun is written like a name.
@@ -279,6 +283,30 @@ def subject_of(wish: str, before: str = "") -> tuple[str, ...]:
     of_owners = frozenset(chain.from_iterable(owned))
     alone = [(word,) for word in names or words if word not in of_owners]
     return tuple(dict.fromkeys(map(_phrase, (*owned, *alone))))[:MOST_WORDS]
+
+
+def _without_times(folded: str, languages: Iterable[str]) -> str:
+    """Return a text without names of months and weekdays, which say when something was: "we lost the baby in March"."""
+    for lang in languages:
+        folded = _times(lang).sub(" ", folded)
+    return folded
+
+
+@cache
+def _times(lang: str) -> re.Pattern[str]:
+    """Return a pattern of months and weekdays, from the names that the search reads."""
+    text = (files("relayer.search") / "data" / "times.toml").read_text("utf-8")
+    names = tomllib.loads(text)[lang]
+    weekdays = "|".join(names["weekdays"])
+    if "months" not in names:
+        return re.compile(rf"(?:{weekdays})[日날]?에?|{_NUMBERED_MONTH}")
+    months = "|".join(map(re.escape, " ".join(names["months"]).split()))
+    if lang in _lists()["before_month"]:
+        before = "|".join(map(re.escape, _lists()["before_month"][lang]))
+        months = rf"(?:{before}|\d{{1,2}}(?:\.|st|nd|rd|th)?(?:\s+of)?)\s+(?:{months})|(?:{months})\s+\d+"
+    # Where months and weekdays are written small, one with a capital letter is a person: Polish "Maja".
+    small = lang not in {*_lists()["before_month"], "tr"}
+    return re.compile(rf"(?<!{_LETTER})(?:{weekdays}|{months})(?!{_LETTER})", 0 if small else re.IGNORECASE)
 
 
 def _phrase(words: Iterable[str]) -> str:

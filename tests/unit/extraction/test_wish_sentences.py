@@ -153,6 +153,29 @@ def test_a_wish_may_say_when_the_speaker_may_be_reminded_after_all(wish, before,
 
 
 @pytest.mark.parametrize(
+    ("wish", "before", "words"),
+    [
+        ("Please never bring it up.", "We lost the baby in March.", ("baby",)),
+        ("Please never bring it up.", "My dad died in May.", ("dad",)),
+        (
+            "Please never bring it up.",
+            "I got divorced last October, Monday was the hearing.",
+            ("divorced hearing",),
+        ),
+        ("Please don't mention it.", "Daniel lost his job on Friday.", ("daniel",)),
+        ("Please never mention her.", "My cousin May died.", ("may",)),
+        ("please never mention Monday again", "Ben called.", ("monday",)),
+        ("Bitte erwähn das nie.", "Im März haben wir das Baby verloren.", ("baby",)),
+        ("No lo menciones nunca.", "La boda de marzo se canceló el lunes.", ("boda canceló",)),
+        ("Nie wspominaj o niej.", "Maja umarła w maju.", ("maja",)),
+        ("请别再提了", "三月孩子死了。", ("孩子",)),
+    ],
+)
+def test_a_month_or_a_weekday_is_not_what_a_wish_is_about(wish, before, words):
+    assert wish_in(wish, before) == words
+
+
+@pytest.mark.parametrize(
     ("sentence", "before", "words"),
     [
         ("forget what I said about the knee", "", ("knee",)),
