@@ -382,7 +382,7 @@ async def newest_days(
         room = PAGE_BYTES - sum(map(encoded_size, coming))
         return ContextResponse(
             days=tuple(_days({day: by_day[day] for day in newest}, items, room)),
-            total=total,
+            total=total - (len(newest_of_all) - len(told)),
             position=at,
             coming=coming,
         )
