@@ -14,6 +14,17 @@ LANGUAGES = ("ar", "de", "en", "es", "fr", "hi", "it", "ja", "ko", "nl", "pl", "
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+def test_the_shipped_weights_know_colloquial_statements(language):
+    told = defaultdict(list)
+    for line in (STATEMENTS / f"{language}_colloquial.tsv").read_text("utf-8").splitlines():
+        label, _, text = line.partition("\t")
+        told[label].append((essential_of(text) or "none") == label)
+    assert set(told) == {"none", "harm", "style"}
+    assert sum(told["none"]) / len(told["none"]) >= 0.85
+    assert all(sum(right) / len(right) >= 0.7 for right in told.values())
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_the_shipped_weights_know_what_they_were_made_from(language):
     told = defaultdict(list)
     for line in (STATEMENTS / f"{language}.tsv").read_text("utf-8").splitlines():
@@ -39,6 +50,32 @@ def test_the_shipped_weights_know_what_they_were_made_from(language):
     ],
 )
 def test_what_was_not_learnt_is_told_too(text, kind):
+    assert essential_of(text) == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("えびかにアレルギーあるからほんまに気ぃつけてな。", "harm"),
+        ("えびアレルギー持ってる", "harm"),
+        ("息子の蓮は卵アレルギーがある", "harm"),
+        ("今妊娠中やねん、生もの控えてる", "harm"),
+        ("ابني يوسف عنده حساسية من اللبن", "harm"),
+        ("I've been taking 50 micrograms of levothyroxine since spring", "harm"),
+        ("i cant have gluten, coeliac", "harm"),
+        ("tengo celiaquia", "harm"),
+        ("fistik alerjim var ciddi", "harm"),
+        ("ياريت دايما ترد عليا باختصار وبالعامية ومن غير ايموجي", "style"),
+        ("Duz mich bitte.", "style"),
+        ("my cousin studies allergies", None),
+        ("the dog is allergic to the vet", None),
+        ("keep the receipt short", None),
+        ("駅前の店はあかんらしい", None),
+        ("السكر خلص من البيت", None),
+        ("I took 50 photos of the lake since spring", None),
+    ],
+)
+def test_colloquial_statements_are_told_too(text, kind):
     assert essential_of(text) == kind
 
 
