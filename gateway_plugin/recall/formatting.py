@@ -367,8 +367,10 @@ def select(
     text, places = format_memories(items, settings, now)
     shown = [passed[place] for place in places]
     ids = frozenset(hit.id for hit in shown)
-    # The block also differs if a long memory is shown by another passage, or if the memories help another prompt more.
+    # The block also differs if a long memory is shown by another passage, if the memories help another prompt more, or if
+    # another member of the group asks.
     same = ids | {hit.passage for hit in shown if hit.passage} | {_OVER for _ in range(former)}
+    same |= {f"own {hit.id}" for hit in shown if hearing.is_own(hit)}
     same |= {_doubt([items[place] for place in places], settings)}
     if shown and session.sticky[0] == same:
         text = session.sticky[1]

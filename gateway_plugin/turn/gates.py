@@ -161,7 +161,8 @@ class Hearing:
             disclosed.
         named: further audience filters. A memory that passes one of them may be disclosed only if the query names its
             speaker or its place.
-        own: the ids of the person whose words count as the user's own.
+        own: the ids of the person who asks, whose words count as the user's own.
+        owners: the ids of the agent's owner.
         private: whether the agent's owner is the only reader.
         projects: the repositories in which the session works; None if the host does not say. It decides what is told without
             being searched for.
@@ -170,17 +171,19 @@ class Hearing:
     audiences: tuple[str, ...]
     named: tuple[str, ...] = ()
     own: frozenset[str] = frozenset()
+    owners: frozenset[str] = frozenset()
     private: bool = False
     projects: frozenset[str] | None = None
 
     @classmethod
-    def of_group(cls, place: str, owners: Collection[str], *, doubtful: bool = False) -> Hearing:
+    def of_group(cls, place: str, own: Collection[str], *, doubtful: bool = False) -> Hearing:
         """Return what may be disclosed in a group: what the agent knows, and what was said in this group.
 
+        The user is the member who asks. Everybody else there, the owner included, is another person to them.
         If it may be a direct chat, what is said there is stored as said in one, and disclosed in this chat only.
         """
         itself = (f"direct:{place}",) if doubtful else ()
-        return cls(("agent", f"{_GROUP}:", f"{_GROUP}:{place}", *itself), own=frozenset(owners))
+        return cls(("agent", f"{_GROUP}:", f"{_GROUP}:{place}", *itself), own=frozenset(own) - {""})
 
     @classmethod
     def of_peer(cls, place: str, person: str) -> Hearing:
@@ -246,8 +249,18 @@ class Hearing:
         return {"or": [{"not": {PROJECTS: {"gte": ""}}}, named]}
 
     def is_own(self, memory: Memory) -> bool:
-        """Return whether a memory counts as the user's own: it is not from a group, or the user said it there."""
-        return memory.audience != _GROUP or memory.source.sender in self.own
+        """Return whether a memory counts as the user's own: it is not from a group, or the user said it there.
+
+        What the owner told the agent outside of chats is not the own of another person.
+        """
+        if memory.audience == _GROUP:
+            return memory.source.sender in self.own
+        return memory.audience != "agent" or memory.trust != "user" or not self._for_another
+
+    @property
+    def _for_another(self) -> bool:
+        """Return whether it is known that the person who asks is not the owner."""
+        return bool(self.owners) and self.own.isdisjoint(self.owners)
 
 
 def filters_of(memory: Memory | ProfileLine) -> tuple[str, ...]:
@@ -277,11 +290,13 @@ def is_named(memory: Memory, query: str) -> bool:
     return not words.isdisjoint(names | parts) or written_on
 
 
-OWN_VOICE: Final = "said by the user"
+_USER: Final = "the user"
+_OWNER: Final = "the owner"
+OWN_VOICE: Final = f"said by {_USER}"
 """The label of what the user said outside of groups."""
 
 
-def voice(memory: Memory, hearing: Hearing, *, noted: bool, user: str = "the user") -> str:
+def voice(memory: Memory, hearing: Hearing, *, noted: bool, user: str = _USER) -> str:
     """Return a label that says who said a memory and where; "" if neither a person nor an assistant said it.
 
     ``noted`` says that a language model wrote the memory.
@@ -294,7 +309,7 @@ def voice(memory: Memory, hearing: Hearing, *, noted: bool, user: str = "the use
         if not source.place
         else f" in the group {source.place}"
     )
-    person = user if own else source.speaker or "a member"
+    person = user if own else _other(memory, hearing, user)
     if noted:
         return "noted by a model" if own else f"noted by a model of what was said{where}"
     if memory.trust == "user":
@@ -303,6 +318,23 @@ def voice(memory: Memory, hearing: Hearing, *, noted: bool, user: str = "the use
         to = "" if own else f" to {'others' if source.sender in {'', NOBODY_KNOWN} else 'another person'}"
         return f"said by the assistant{to}{where}"
     return "imported" if memory.trust == "imported" else ""
+
+
+def _other(memory: Memory, hearing: Hearing, user: str) -> str:
+    """Return what a person other than the one who asks is called; ``user`` as `voice` has it."""
+    source = memory.source
+    if source.speaker and source.speaker.strip().casefold() not in _OUR_WORDS:
+        return source.speaker
+    if source.sender in hearing.owners:
+        return _OWNER
+    if memory.audience != _GROUP:
+        # Outside of groups only the owner of an account tells its agent something; ``user`` says if it is another account's.
+        return _OWNER if user == _USER else user
+    return "a member" if source.sender in {"", NOBODY_KNOWN} else "another member"
+
+
+# A person who chose such a name would be taken for somebody else.
+_OUR_WORDS: Final = frozenset({_USER, _OWNER, "the assistant"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,13 +422,14 @@ class Turn:
     @property
     def hearing(self) -> Hearing:
         """Return which memories may be disclosed in this turn."""
-        heard = replace(self._heard, projects=self.host.projects)
+        heard = replace(self._heard, owners=self.owners, projects=self.host.projects)
         return heard.without_groups if self.host.without_groups else heard
 
     @property
     def _heard(self) -> Hearing:
         if self.host.among_several(self.session):
-            return Hearing.of_group(self._group, self.owners, doubtful=self._is_doubtful)
+            own = self.owners if self.person in self.owners else {self.person}
+            return Hearing.of_group(self._group, own, doubtful=self._is_doubtful)
         if self._peer and self.owners.isdisjoint({self._peer, self.person}):
             return Hearing.of_peer(self._peer, self.person)
         # The host may know the owner under another id than the session key.

@@ -167,6 +167,19 @@ def test_the_owner_switches_memory_off_for_all(bridge):
     assert answer["status"].startswith("skipped:")
 
 
+def test_in_a_channel_the_owner_is_known_by_the_id_that_the_hosts_configuration_names(tmp_path, silent):
+    (tmp_path / "openclaw.json").write_text(json.dumps({"commands": {"ownerAllowFrom": ["telegram:777"]}}))
+    environment = {"OPENCLAW_CONFIG_PATH": str(tmp_path / "openclaw.json")}
+    with BridgeProcess(tmp_path, {"url": silent}, environment) as bridge:
+        bridge.initialize()
+        # As OpenClaw sends it for a plugin that it does not trust: without `senderIsOwner`.
+        told = [
+            bridge.call("command", args="off --global", context=CONTEXT | {"channel": channel, "senderId": sender})
+            for channel, sender in (("telegram", "778"), ("discord", "777"), ("telegram", "777"))
+        ]  # fmt: skip
+    assert [one["text"].startswith("Memory is off for every session") for one in told] == [False, False, True]
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_thousand_turns_leave_nothing_behind(serve, tmp_path):

@@ -144,4 +144,4 @@ def test_in_a_chat_the_owner_alone_is_told_what_was_replaced_lately(site, shared
             for is_owner in (True, False)
         )
     assert owner.splitlines()[:2] == [f"- {DENTIST}", f"+ {NEW_DENTIST}"]
-    assert other.startswith("/memory replaced needs the gateway's owner")
+    assert other.startswith("/memory replaced is for the owner of this gateway")

@@ -163,7 +163,21 @@ def test_a_group_hears_itself_in_every_thread_and_no_other_group_does(plugin):
     assert ORDER in asked(plugin, question, f"{GROUP}:topic:42", by("555"))
     assert ORDER not in asked(plugin, question, OTHER_GROUP, by(MALLORY))
     assert OWN not in asked(plugin, question, GROUP, by(OWNER))
-    assert "said by Mallory in the group" in asked(plugin, question, GROUP, by(MALLORY))
+    assert "said by Mallory in the group" in asked(plugin, question, GROUP, by("555"))
+
+
+def test_in_a_group_each_member_is_the_user_of_their_own_words_alone(site):
+    plugin = site.plugin(owners=[f"telegram:{OWNER}"])
+    train, eats = "I prefer the night train to Vienna.", "I am allergic to shellfish."
+    says(plugin, train, GROUP, by(OWNER))
+    says(plugin, eats, GROUP, by("111"))
+    where = "in the group telegram:-100123"
+    told = asked(plugin, "How do I travel to Vienna, and what am I allergic to?", GROUP, by("222"))
+    assert f"said by the owner {where}) {train}" in told
+    assert f"said by another member {where}) {eats}" in told
+    assert f"said by the user {where}) {eats}" in asked(plugin, "What am I allergic to?", GROUP, by("111"))
+    listed = plugin.tool("memory_list", {}, session_key=GROUP, host=by("222")).text.splitlines()
+    assert any(train in line and "said by the owner" in line for line in listed)
 
 
 ALICE, BOB = "agent:main:telegram:direct:111", "agent:main:telegram:direct:222"

@@ -22,6 +22,7 @@ from gateway_plugin.hosting import (
     TurnAudience,
     TurnTrace,
     parse_session_key,
+    platform_id,
 )
 from gateway_plugin.hosts.openclaw.config import kept_turns, read_config
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
@@ -57,6 +58,11 @@ _SWITCHES: Final = {
     "on": True, "enable": True, "enabled": True, "off": False, "disable": False, "disabled": False,
 }  # fmt: skip
 _ADMIN: Final = "operator.admin"
+_READ_HERE: Final = "others would read your memories here"
+_FOR_OWNER: Final = (
+    "is for the owner of this gateway. If that is you: "
+    "openclaw config set commands.ownerAllowFrom with the id that this chat knows you by."
+)
 
 
 def run_command(plugin: AsyncMemoryPlugin, arguments: str, context: Mapping[str, Any]) -> str:
@@ -73,8 +79,8 @@ def run_command(plugin: AsyncMemoryPlugin, arguments: str, context: Mapping[str,
 
 async def list_replaced(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
     """Return what was replaced lately in the namespace of the current session; only for the owner, whose words it quotes."""
-    if not is_owner(context):
-        return f"/memory replaced needs the gateway's owner or {_ADMIN}."
+    if refusal := owner_refusal(plugin, "/memory replaced", context, _READ_HERE):
+        return refusal
     try:
         found = await plugin.replaced_lately(session_key_of(context), host=host_turn(context))
     except GatewayError as error:
@@ -90,7 +96,7 @@ async def list_replaced(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -
 
 def _switch(plugin: AsyncMemoryPlugin, context: Mapping[str, Any], *, enabled: bool, everywhere: bool) -> str:
     word = "on" if enabled else "off"
-    if everywhere and not is_owner(context):
+    if everywhere and not is_owner(plugin, context):
         return f"/memory {word} --global needs the gateway's owner or {_ADMIN}."
     try:
         if everywhere:
@@ -121,7 +127,8 @@ def dreaming_command(
             *_dreams(own, write_files=own.write_files),
         ]
         return "\n".join(rows if words == "status" else [_DREAMING_HELP, *rows]), None, None
-    if refusal := owner_refusal(f"/dreaming {words}", context, "it changes what is kept of your memories"):
+    reason = "it changes what is kept of your memories"
+    if refusal := owner_refusal(plugin, f"/dreaming {words}", context, reason):
         return refusal, None, None
     on = own.enabled if enabled is None else enabled
     word = (
@@ -147,27 +154,35 @@ def _dreams(own: ConsolidationSettings, *, write_files: bool) -> list[str]:
     ]
 
 
-def owner_refusal(command: str, context: Mapping[str, Any], reason: str) -> str:
+def owner_refusal(plugin: AsyncMemoryPlugin, command: str, context: Mapping[str, Any], reason: str) -> str:
     """Return why the sender may not use a command of the owner's direct chats here; "" if they may."""
-    try:
-        ref = parse_session_key(session_key_of(context) or "")
-        heard_by = host_turn(context).heard_by(ref)
-    except IdentityError:
-        heard_by = None
-    if heard_by is not TurnAudience.DIRECT:
+    if _heard_by(context) is not TurnAudience.DIRECT:
         return f"{command} works in direct chats only: {reason}."
-    if not is_owner(context):
-        return (
-            f"{command} is for the owner of this gateway. If that is you: "
-            "openclaw config set commands.ownerAllowFrom with the id that this chat knows you by."
-        )
-    return ""
+    return "" if is_owner(plugin, context) else f"{command} {_FOR_OWNER}"
 
 
-def is_owner(context: Mapping[str, Any]) -> bool:
-    """Return whether the sender has the owner's rights: gateway clients need the scope, others must be the owner."""
-    scopes = context.get("gatewayClientScopes")
-    return _ADMIN in scopes if isinstance(scopes, list) else context.get("senderIsOwner") is True
+def is_owner(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> bool:
+    """Return whether the sender has the owner's rights: gateway clients need the scope, others must be the owner.
+
+    The host says who is the owner only to plugins that it trusts. To others it gives the sender's id alone, which is the owner's
+    if the settings name it.
+    """
+    scopes, told = context.get("gatewayClientScopes"), context.get("senderIsOwner")
+    if scopes is not None:
+        return isinstance(scopes, list) and _ADMIN in scopes
+    if told is not None:
+        return told is True
+    turn = host_turn(context)
+    # A list of senders may contain a wildcard, which is no one's id.
+    known = bool(turn.platform and turn.sender and turn.sender.strip() != "*")
+    return known and platform_id(turn.platform, turn.sender or "") in plugin.settings.owners
+
+
+def _heard_by(context: Mapping[str, Any]) -> TurnAudience | None:
+    try:
+        return host_turn(context).heard_by(parse_session_key(session_key_of(context) or ""))
+    except IdentityError:
+        return None
 
 
 def _status(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
@@ -291,7 +306,7 @@ async def memory_command(plugin: AsyncMemoryPlugin, arguments: str, context: Map
     rest = rest if option is None else rest[option.end() :].strip()
     if action not in _ACTIONS:
         return None
-    if refusal := owner_refusal(f"/memory {action}", context, "others would read your memories here"):
+    if refusal := owner_refusal(plugin, f"/memory {action}", context, _READ_HERE):
         return refusal
     tool, name, usage = _ACTIONS[action]
     if action == "list":

@@ -16,7 +16,7 @@ from gateway_plugin.recall.formatting import select, standing_block
 from gateway_plugin.recall.sharing import SharedHit
 from gateway_plugin.sessions import Session
 from gateway_plugin.settings.model import PluginSettings
-from gateway_plugin.turn.gates import Hearing, HostTurn, Turn
+from gateway_plugin.turn.gates import Hearing, HostTurn, Turn, voice
 from gateway_plugin.turn.query import parse_messages, spoken_in_group
 from relayer.wire.fields import SourceInfo, escape
 from relayer.wire.labels import passes
@@ -76,7 +76,8 @@ def test_words_are_told_in_their_place_and_are_the_users_only_if_the_user_said_t
     told = "Pay at once." in selected.text
     # Where the owner writes in a chat whose key names another person, the host knows the owner under two ids.
     peer = platform_id(heard.session.platform or "peer", heard.session.peer) if heard.session.peer else ""
-    the_readers = {*owned, heard.person, peer} if hearing.private else hearing.own
+    is_owner = hearing.private or heard.person in owned
+    the_readers = {*owned, heard.person, peer} if is_owner else {heard.person, peer}
     if one.audience == "group":
         by_reader = bool(said.person) and said.person in the_readers
         same_place = heard.host.among_several(heard.session) and heard.place in {said.place, ""}
@@ -92,6 +93,50 @@ def test_words_are_told_in_their_place_and_are_the_users_only_if_the_user_said_t
         place=one.source.place, sender=one.source.sender,
     )  # fmt: skip
     assert not standing_block([line], 150, hearing.standing).lines or one.audience != "group"
+
+
+CREW = "agent:main:telegram:group:-1002"
+
+
+@pytest.mark.parametrize(
+    ("asks", "said", "speaker", "told"),
+    [
+        ("777", "777", "Olga", "the user"),
+        ("222", "222", "Bob", "the user"),
+        ("222", "777", "Olga", "Olga"),
+        ("222", "777", "", "the owner"),
+        ("222", "111", "Alice", "Alice"),
+        ("222", "111", "", "another member"),
+        ("777", "111", "", "another member"),
+        ("222", "111", "The User", "another member"),
+        ("222", "111", "the owner", "another member"),
+        ("222", None, "", "a member"),
+        (None, None, "", "a member"),
+        (None, "777", "", "the owner"),
+    ],
+)
+def test_in_a_group_the_user_is_who_asks_and_the_owner_has_a_name_as_all_others(asks, said, speaker, told):
+    owners = frozenset({"telegram:777", "slack:U1"})
+    one = memory(turn(CREW, said, owners), speaker, shared=False)
+    hearing = turn(CREW, asks, owners).hearing
+    assert voice(one, hearing, noted=False) == f"said by {told} in the group telegram:-1002"
+    assert hearing.is_own(one) is (told == "the user")
+
+
+@pytest.mark.parametrize(
+    ("key", "asks", "told"),
+    [
+        (CREW, "777", "the user"),
+        (CREW, "222", "the owner"),
+        ("agent:main:telegram:direct:222", "222", "the owner"),
+        ("agent:main:main", "777", "the user"),
+    ],
+)
+def test_what_the_owner_told_outside_of_chats_is_no_other_persons_own(key, asks, told):
+    one = memory(turn(CREW, "777", frozenset()), "", shared=False)
+    one = one.model_copy(update={"audience": "agent", "source": SourceInfo()})
+    hearing = turn(key, asks, frozenset({"telegram:777"})).hearing
+    assert voice(one, hearing, noted=False) == f"said by {told}"
 
 
 def test_an_id_of_any_length_is_one_that_the_relayer_takes():
