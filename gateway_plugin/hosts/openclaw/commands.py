@@ -32,7 +32,7 @@ from relayer.wire.fields import one_line
 
 _HELP: Final = (
     "/memory status          the state of memory in this session\n"
-    "/memory off | on        for this session; outlives a restart\n"
+    "/memory off | on        for this session; outlives a restart (in groups: owner)\n"
     "/memory status --global its state for all sessions of this gateway\n"
     "/memory off --global    for every session of this gateway (owner)\n"
     "/memory why             why the last turn was given what it was given\n"
@@ -98,6 +98,9 @@ def _switch(plugin: AsyncMemoryPlugin, context: Mapping[str, Any], *, enabled: b
     word = "on" if enabled else "off"
     if everywhere and not is_owner(plugin, context):
         return f"/memory {word} --global needs the gateway's owner or {_ADMIN}."
+    # In a direct chat the switch is the person's own; in a group it would be everybody's.
+    if _heard_by(context) in (TurnAudience.GROUP, TurnAudience.CHANNEL) and not is_owner(plugin, context):
+        return f"/memory {word} in a group {_FOR_OWNER}"
     try:
         if everywhere:
             plugin.set_everywhere(enabled=enabled)

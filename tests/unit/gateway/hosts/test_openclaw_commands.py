@@ -67,6 +67,19 @@ def test_what_shows_or_keeps_memories_is_refused_to_others_and_in_groups(owned, 
     assert typed(owned, arguments, GROUP).startswith(f"{name} works in direct chats only")
 
 
+@pytest.mark.parametrize("key", ["telegram:group:-1001", "slack:channel:c1", "telegram:group:-1001:topic:7"])
+def test_in_a_group_the_owner_alone_switches_memory(owned, key):
+    group = GROUP | {"sessionKey": f"agent:main:{key}"}
+    for word in ("off", "on"):
+        refused = typed(owned, word, group | {"senderId": "666"})
+        assert refused.startswith(f"/memory {word} in a group is for the owner of this gateway.")
+        assert typed(owned, "status", group).startswith("Memory: on for this session")
+    assert typed(owned, "off", group) == "Memory is off for this session."
+    assert "is for the owner" in typed(owned, "on", group | {"senderId": "666"})
+    assert typed(owned, "status", group).startswith("Memory: off for this session")
+    assert typed(owned, "on", {"sessionKey": group["sessionKey"]} | ADMIN) == "Memory is on for this session."
+
+
 def test_in_a_direct_chat_everybody_switches_memory_for_themselves_and_the_owner_for_all(owned):
     other = DIRECT | {"sessionKey": "agent:main:telegram:direct:222", "senderId": "222"}
     assert typed(owned, "off", other) == "Memory is off for this session."
