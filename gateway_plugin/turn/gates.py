@@ -333,7 +333,7 @@ def _other(memory: Memory, hearing: Hearing, user: str) -> str:
     return "a member" if source.sender in {"", NOBODY_KNOWN} else "another member"
 
 
-# A person who chose such a name would be taken for somebody else.
+# A person who chose such a name would be taken for another person.
 _OUR_WORDS: Final = frozenset({_USER, _OWNER, "the assistant"})
 
 
