@@ -42,8 +42,8 @@ from relayer.domain.operations import (
 from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
+from relayer.extraction.persons import other_person
 from relayer.extraction.requests import is_one_off
-from relayer.extraction.subjects import other_person
 from relayer.lib.scheduler import Turns
 from relayer.lib.work import Deadline
 from relayer.log import creation
@@ -67,7 +67,7 @@ _WORD = re.compile(r"\w+")
 # The fewest characters of a part of a group's name by which a query may mention the group.
 _SHORTEST_PART = 3
 # The filters that apply to turns stored verbatim as they apply to memories.
-_OF_TURNS = frozenset({"sessions", "hosts", "audiences", "created_after", "created_before"})
+_OF_TURNS = frozenset({"sessions", "hosts", "audiences", "senders", "created_after", "created_before"})
 # Indexing takes about 0.1 ms for a memory and as much for each KiB of its text, up to the length that is searched. After
 # this many bytes the indexing task yields to the event loop.
 SLICE_BYTES = 6 * 1024

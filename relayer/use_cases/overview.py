@@ -24,7 +24,7 @@ from relayer.access.accounts import Access, Principal
 from relayer.domain.namespace import Pointer, PointerState
 from relayer.domain.operations import Record
 from relayer.errors import Refused
-from relayer.extraction.subjects import other_person
+from relayer.extraction.persons import other_person
 from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.namespaces.context import Context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relayer.extraction.subjects import other_person
+from relayer.extraction.persons import other_person
 
 OTHERS = [
     "My aunt Ingrid lives in Bergen with her partner Ole.", "Ben lives in Glasgow and is an anaesthetist.",
