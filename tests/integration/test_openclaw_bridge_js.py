@@ -154,6 +154,38 @@ def test_a_bridge_that_has_more_to_deliver_does_not_hold_up_a_host_that_stops(as
 
 
 @pytest.mark.row("MS-11", level="e2e")
+def test_a_name_that_comes_with_a_message_goes_with_the_turn_of_its_author_in_its_session(ask, tmp_path):
+    body = """
+    const { default: plugin } = await import("FOLDER/index.js");
+    const hooks = {};
+    const ignored = () => undefined;
+    const api = new Proxy(
+      { pluginConfig: { ...CONFIG, command: COMMAND }, logger, on: (name, hook) => { hooks[name] = hook; } },
+      { get: (target, name) => target[name] ?? (String(name).startsWith("register") ? ignored : undefined) },
+    );
+    plugin.register(api);
+    const sessionKey = "agent:main:telegram:group:-1001";
+    const hears = (senderId, senderName, at = sessionKey) =>
+      hooks.message_received({ senderId, sessionKey: at, content: "hi", metadata: { senderId, senderName } }, {});
+    hears("111", "Alice"); hears("222", "Bob"); hears("333"); hears("333", "Carol", "agent:main:main");
+    hooks.message_received({}, undefined);
+    for (const senderId of ["111", "222", "333"])
+      await hooks.agent_end({ success: true, messages: [{ role: "user", content: "ok" }] }, { sessionKey, senderId });
+    for (let id = 0; id < 2500; id++) hears(`m${id}`, "Somebody");
+    answers.kept = globalThis[Symbol.for("memrelay.names")].size;
+    """.replace("FOLDER", str(FOLDER))
+    program, heard = tmp_path / "bridge.py", tmp_path / "heard.json"
+    program.write_text(ECHO.replace(".write_text(line)", '.open("a").write(line)'))
+    _, answers = ask(body, command=[sys.executable, str(program), str(heard)])
+    told = [json.loads(line)["params"]["context"] for line in heard.read_text().splitlines()]
+    assert {one["senderId"]: one.get("senderName") for one in told} == {
+        "111": "Alice",
+        "222": "Bob",
+        "333": None,
+    }
+    assert answers["kept"] == 2000
+
+
 def test_of_a_message_the_bridge_is_told_what_was_said_and_which_tools_were_called(ask, tmp_path):
     body = """
     const { default: plugin } = await import("FOLDER/index.js");

@@ -38,7 +38,14 @@ from gateway_plugin.hosts.openclaw.examination import other_owners
 from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch, project_lines
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
-from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of, session_key_of, somebody_waits
+from gateway_plugin.hosts.openclaw.turns import (
+    Runs,
+    host_turn,
+    messages_of,
+    session_key_of,
+    somebody_waits,
+    with_speaker,
+)
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import CaptureStrategy, PluginSettings, PromptPosition, load_settings
 
@@ -333,6 +340,7 @@ class OpenClawHost:
             began_at=began_at if isinstance(began_at, int) else None,
             inter_session=call.params.get("interSession") is True,
         )
+        added = with_speaker(added, context)
         key = session_key_of(context) or ""
         self._settling.drop(key)
         plugin = self._plugin
@@ -384,7 +392,9 @@ class OpenClawHost:
     async def _settled(self, turn: HeardTurn) -> None:
         if self._plugin is not None:
             await self._plugin.after_turn(
-                turn.messages, session_key=turn.session or None, host=host_turn(turn.context)
+                with_speaker(turn.messages, turn.context),
+                session_key=turn.session or None,
+                host=host_turn(turn.context),
             )
 
     async def _session_event(self, call: Call) -> Json:

@@ -8,7 +8,7 @@ import { registerCommands, showLines } from "./chat.js";
 import { flushPlan } from "./flush.js";
 import { keptIn, taken } from "./kept.js";
 import { lendModel } from "./model.js";
-import { Runs, runsOver, whole, window } from "./runs.js";
+import { Runs, heardName, nameOf, runsOver, whole, window } from "./runs.js";
 import { classifyWorkspaceMemoryPaths, listArtifacts, originOf, prompted } from "./workspace.js";
 
 const read = (name) => JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
@@ -33,6 +33,7 @@ const CONTEXT = [
 ];
 
 const some = (given, keys) => Object.fromEntries(keys.filter((key) => given?.[key] != null).map((key) => [key, given[key]]));
+const contextOf = (ctx) => ({ ...some(ctx, CONTEXT), senderName: nameOf(ctx) });
 function stateFolder(api) {
   const profile = (process.env.OPENCLAW_PROFILE ?? "").trim();
   const name = profile && profile.toLowerCase() !== "default" ? `.openclaw-${profile}` : ".openclaw";
@@ -100,7 +101,7 @@ function register(api) {
   };
   const runs = new Runs(process.env.OPENCLAW_CONFIG_PATH || join(state, "openclaw.json"));
   const ask = (method, params, ctx, ms = TOOL_MS, signal) =>
-    bridge.ask(method, { ...params, context: some(ctx, CONTEXT) }, ms, signal);
+    bridge.ask(method, { ...params, context: contextOf(ctx) }, ms, signal);
   // The host's own switch of memory, for all agents or one.
   const searches = (agentId) => {
     const now = api.runtime?.config?.current?.() ?? api.config;
@@ -132,13 +133,13 @@ function register(api) {
   };
   const captured = (said, event, ctx, method) => {
     const run = runs.ended(ctx);
-    return kept.hand(bridge, method, { ...said, ...whole(event, run), context: some(ctx, CONTEXT) }, ctx?.sessionKey ?? "");
+    return kept.hand(bridge, method, { ...said, ...whole(event, run), context: contextOf(ctx) }, ctx?.sessionKey ?? "");
   };
   const noted = (_said, event, ctx) => runs.began(ctx, event);
   // The end of a session comes after its turns: behind one that waits, it waits, too.
   const happened = async (said, event, ctx, method) => {
     const params = { ...said, ...window(event) };
-    const later = () => kept.hand(bridge, method, { ...params, context: some(ctx, CONTEXT) }, ctx?.sessionKey ?? "");
+    const later = () => kept.hand(bridge, method, { ...params, context: contextOf(ctx) }, ctx?.sessionKey ?? "");
     const tell = () => (kept.idle ? ask(method, params, ctx, CAPTURE_MS).then(taken).catch(later) : later());
     // A run's end may be told after its session's: then that is told once more, for what the run said.
     const again = said.event === "before_compaction" ? undefined : runsOver(ctx?.sessionKey);
@@ -149,6 +150,7 @@ function register(api) {
   const settles = captures && config.capture?.strategy === "debounce";
   const limit = { timeoutMs: Math.max(HOST_LIMIT_MS, timesIn(config)) + 2 * GRACE_MS + 1_500 };
   if (recalls || captures) hook("before_prompt_build", "turn.before", recalls || settles ? recalled : noted, limit);
+  if (captures) api.on("message_received", heardName);
   if (captures) hook("agent_end", "turn.after", captured);
   else if (recalls) hook("agent_end", "turn.after", (_said, _event, ctx) => void runs.ended(ctx));
   if (settles) hook("llm_output", "turn.heard", told);

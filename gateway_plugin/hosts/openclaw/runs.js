@@ -8,6 +8,8 @@ const MAX_CHARS = 4_000_000;
 const MAX_RUNS = 512;
 const AFTER_RUN_MS = 2_000;
 const MAX_LOOKS = 6;
+const MAX_NAMES = 2_000;
+const MAX_NAME = 128;
 
 const some = (given, keys) => Object.fromEntries(keys.filter((key) => given?.[key] != null).map((key) => [key, given[key]]));
 const partsOf = (content) =>
@@ -46,6 +48,22 @@ export function whole(event, run) {
 // Runs under way by id, whichever registration of the plugin was told of them: the end of a session is told to another.
 const underWay = (globalThis[Symbol.for("memrelay.runs")] ??= new Map());
 const oldestGoes = (runs) => runs.size > MAX_RUNS && runs.delete(runs.keys().next().value);
+
+// What people are called, by session and id: the host says it with a message that comes in, and not with the run that answers it.
+const names = (globalThis[Symbol.for("memrelay.names")] ??= new Map());
+const person = (session, sender) => JSON.stringify([session, String(sender)]);
+
+export function heardName(event, ctx) {
+  const { senderName, senderId } = event?.metadata ?? {};
+  const [session, sender] = [event?.sessionKey ?? ctx?.sessionKey, event?.senderId ?? senderId ?? ctx?.senderId];
+  if (!session || !sender || typeof senderName !== "string" || !senderName.trim()) return;
+  const key = person(session, sender);
+  names.delete(key);
+  names.set(key, senderName.trim().slice(0, MAX_NAME));
+  if (names.size > MAX_NAMES) names.delete(names.keys().next().value);
+}
+
+export const nameOf = (ctx) => names.get(person(ctx?.sessionKey, ctx?.senderId));
 
 // When the runs of a session that are under way will have ended; nothing where none is.
 export function runsOver(session) {

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gateway_plugin.hosting import DEFAULT_AGENT, HostTurn, TurnAudience
+from gateway_plugin.errors import IdentityError
+from gateway_plugin.hosting import DEFAULT_AGENT, HostTurn, TurnAudience, parse_session_key
 
 HOST: Final = "openclaw"
 
@@ -77,6 +78,24 @@ def messages_of(params: Json) -> tuple[Json, ...]:
     if not isinstance(given, Sequence) or isinstance(given, str):
         return ()
     return tuple(message for message in given if isinstance(message, Mapping))
+
+
+def with_speaker(messages: Sequence[Json], context: Json) -> tuple[Json, ...]:
+    """Return the messages of a turn, in a group with the name of the person who wrote the last one of the user.
+
+    The host tells the name next to the text, which is bare.
+    """
+    name, last = _text(context, "senderName"), max(_questions(messages), default=None)
+    if name is None or last is None or not _is_among_several(context):
+        return tuple(messages)
+    return (*messages[:last], {**messages[last], "name": name}, *messages[last + 1 :])
+
+
+def _is_among_several(context: Json) -> bool:
+    try:
+        return host_turn(context).among_several(parse_session_key(session_key_of(context) or ""))
+    except IdentityError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
