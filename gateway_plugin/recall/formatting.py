@@ -513,8 +513,8 @@ def format_days(
     """Format the memories of coming days, and of recent days, newest day first, within the remaining budget of a turn.
 
     If they do not fit, the oldest lines are dropped first, and those of coming days last. Memories that are shown already, and
-    duplicates, are left out. If no line remains, the block is a hint that tells how many memories can be searched; it is empty if
-    all memories are shown already, there are none, or the hint does not fit.
+    duplicates, are left out. If no line remains, the block is a hint that tells the owner how many memories can be searched; it
+    is empty if all memories are shown already, there are none, the hint does not fit, or others read it.
     """
     shown = shown or ShownMemories()
     said_already = {folded(text) for text in shown.texts}
@@ -552,7 +552,8 @@ def format_days(
         oldest = next(lines for _, lines in reversed(days) if lines)
         oldest.pop(0)
     hint = _COLD_HINT.format(count=f"{answer.total} {'memory' if answer.total == 1 else 'memories'}")
-    tells = answer.total > len(shown.ids) and estimate_tokens(hint) <= room
+    # The number is that of all memories, also of those that only the owner may see.
+    tells = hearing.private and answer.total > len(shown.ids) and estimate_tokens(hint) <= room
     return ColdStart(hint) if tells else ColdStart()
 
 

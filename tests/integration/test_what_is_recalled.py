@@ -249,14 +249,17 @@ def test_a_session_begins_with_memsearchs_heading_or_with_its_hint_of_how_much_t
     assert heading in here
     assert all(f"\n- {fact}" in here for fact in facts)
     assert "memories from earlier chats" not in here
-    # Nothing of what was said in private may be shown in a group: there the count alone is told.
-    group = recall(plugin, "hello", session_key="agent:main:telegram:group:-100123", host=begins).text
-    assert (
+    # Where no memory has room, the owner is told how many there are.
+    small = site.plugin(recall={"maxTokens": 50})
+    hinted = recall(small, "hello", session_key="agent:main:openai-user:newer", host=begins).text
+    assert hinted == (
         "You have 3 memories from earlier chats. Use the memory_search tool when the user's question could benefit from "
         "historical context."
-    ) in group
-    assert heading not in group
-    assert not any(fact in group for fact in facts)
+    )
+    # Nothing of what was said in private may be shown to others, not even how much it is.
+    for chat in ("group:-100123", "direct:555"):
+        stranger = HostTurn(first_turn=True, sender="555", platform="telegram")
+        assert recall(plugin, "hello", session_key=f"agent:main:telegram:{chat}", host=stranger).text == ""
     # As in memsearch itself, where nothing was ever kept nothing is said.
     assert recall(plugin, "hello", session_key="agent:nobody:main", host=begins).text == ""
 

@@ -146,6 +146,21 @@ def test_what_a_session_began_with_is_neither_searched_for_nor_captured(plugin, 
     assert wire.texts("researcher") == [COFFEE]
 
 
+@pytest.mark.parametrize(
+    ("hearing", "told"),
+    [
+        (OWNER, True),
+        (Hearing.of_group("telegram:-1", ()), False),
+        (Hearing.of_peer("telegram:1", "telegram:1"), False),
+    ],
+)
+def test_how_many_memories_there_are_is_told_to_the_owner_alone(hearing, told):
+    nothing_new = ContextResponse(days=(), total=3)
+    begun = format_days(nothing_new, RecallSettings(), hearing)
+    assert begun.text.startswith("You have 3 memories from earlier chats.") is told
+    assert told or not begun.text
+
+
 def test_what_a_relayer_should_not_have_sent_is_left_out():
     for fields in ({"trust": "tool"}, {"audience": "direct"}):
         assert (
