@@ -292,7 +292,7 @@ class AsyncMemoryPlugin:
             messages: the whole history, a window of it, or the last turn. Messages that were captured before are
                 recognised and not captured again.
             session_key: as in `before_turn`.
-            success: whether the run succeeded; failed runs are not captured.
+            success: whether the run succeeded; of a failed one only the user's messages are captured.
             host: as in `before_turn`.
 
         Returns:

@@ -146,7 +146,7 @@ def capture_turn(
     now_ms: int,
     room: Callable[[str], int] | None = None,
 ) -> Captured:
-    """Select and clean the new messages of a turn.
+    """Select and clean the new messages of a turn; of a turn that failed, only the user's.
 
     ``now_ms`` is the time of messages without one. ``room`` returns how many more messages of a speaker may be captured; it
     is None if only one person writes.
@@ -163,6 +163,11 @@ def capture_turn(
     if not fresh:
         return Captured(None, cursor, 0, {})
     after = cursor.advanced(prints[start:], named)
+    if turn.failed:
+        # The host may try again, and the answer is then captured together with the question. So the messages count as new
+        # once more; the relayer recognises what it has.
+        fresh = [message for message in fresh if message.role is Role.USER]
+        after = cursor.advanced((), named)
     dropped: Counter[str] = Counter()
     judged = (_cleaned(message, echoes, settings, dropped) for message in fresh)
     kept = [item for item in judged if item is not None]

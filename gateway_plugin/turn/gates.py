@@ -77,8 +77,8 @@ class HostTurn:
         searches: False if the host's own memory switch is off; nothing is then recalled.
         inter_session: whether the prompt came from another session or an internal tool, not from a person.
         interactive: whether a person waits for the answer in a lasting session; False for a one-shot command.
-        stop_reason: why the last answer ended. Turns that ended with ``error`` or ``aborted`` are not captured: some
-            hosts report a provider's error as a success and only set this.
+        stop_reason: why the last answer ended. After ``error`` or ``aborted`` the turn counts as failed: some hosts report
+            a provider's error as a success and only set this.
         first_turn: whether the session begins with this turn; it may then get the newest memories.
         model: the session's language model, as the host names it.
         transcripts: the directory of the host's session logs, the only one that tools read logs from; or an object that
@@ -349,7 +349,7 @@ class Turn:
         agent: the agent's name, if the host or the settings fix it; None takes it from the session key.
         outbox_error: why the outbox, which stores the switches, cannot be read; "" if it can.
         session_enabled: whether memory is on for the session, by its own, its agent's and the gateway's switch.
-        success: whether the run succeeded; used for capture only.
+        success: whether the host says that the run succeeded; see `failed`.
         gates: the decision of every gate, in order; empty if the gates were not asked.
         active: the decision of the gates about active mode; None if the settings do not use active mode.
         owners: the ids of the agent's owner on all platforms, see `gateway_plugin.turn.gates.platform_id`.
@@ -368,6 +368,11 @@ class Turn:
     active: Decision | None = None
     owners: frozenset[str] = frozenset()
     prompted: frozenset[str] = frozenset()
+
+    @property
+    def failed(self) -> bool:
+        """Return whether the run failed or was stopped, so that its answer is not captured."""
+        return not self.success or self.host.stop_reason in {"error", "aborted"}
 
     @property
     def identity(self) -> Identity:
@@ -663,14 +668,6 @@ def _chat_id(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | No
     return None
 
 
-def _outcome(turn: Turn, _settings: PluginSettings, purpose: Purpose) -> str | None:
-    if purpose is not Purpose.CAPTURE:
-        return None
-    if not turn.success:
-        return "the run failed"
-    return "the answer ended in an error" if turn.host.stop_reason in {"error", "aborted"} else None
-
-
 def _slash(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> str | None:
     return "the message is a command" if is_slash_command(turn.query) else None
 
@@ -715,7 +712,6 @@ GATES: Final[tuple[tuple[str, _Gate], ...]] = (
     ("session_pattern", _session_pattern),
     ("chat_type", _chat_type),
     ("chat_id", _chat_id),
-    ("outcome", _outcome),
     ("slash_command", _slash),
     ("control_text", _control_text),
     ("min_length", _min_length),

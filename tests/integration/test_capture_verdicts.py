@@ -6,10 +6,11 @@ import pytest
 from typed_commands import machine, run_gateway
 
 from gateway_plugin.client import RelayerClient
-from memrelay import AsyncMemoryPlugin
+from memrelay import AsyncMemoryPlugin, HostTurn
 from relayer.testing.local_relayer import local_relayer
 
 SECRET = "3c" * 32
+MOVED = "I moved to Graz last week, my new address is Sackstrasse 12."
 
 
 @pytest.fixture
@@ -91,3 +92,11 @@ async def test_the_command_line_tells_what_became_of_each_message_of_the_last_ca
     assert "message 1, user: kept, by characters 0 to 22" in shown.stdout
     assert "message 2, user: left out: one_off" in shown.stdout
     assert "wecker" not in shown.stdout
+
+
+def test_what_was_said_in_runs_that_failed_before_one_succeeded_is_stored_once(site):
+    plugin, said = site.plugin(), [{"role": "user", "content": MOVED}]
+    for more in ({"success": False}, {"host": HostTurn(stop_reason="error")}, {}):
+        assert plugin.after_turn(said, session_key="agent:main:chat", **more).queued == 1
+    assert plugin.flush(60)
+    assert [memory["text"] for memory in site.memories()] == [MOVED]

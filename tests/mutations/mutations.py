@@ -277,11 +277,13 @@ MUTATIONS = (
         ),
     ),
     Mutation(
-        "failed-runs-are-captured",
+        "answers-of-failed-runs-are-captured",
         "gateway_plugin/turn/gates.py",
-        '    if not turn.success:\n        return "the run failed"\n',
-        "",
-        ("tests/unit/gateway/test_turns_as_promised.py::test_a_run_that_failed_or_said_nothing_is_not_kept",),
+        "not self.success or self.host.stop_reason in",
+        "self.host.stop_reason in",
+        (
+            "tests/unit/gateway/test_turns_as_promised.py::test_of_a_run_that_failed_the_persons_words_alone_are_kept",
+        ),
     ),
     Mutation(
         "auto-recall-is-never-off",

@@ -126,16 +126,34 @@ def test_the_preset_of_memory_core_plus_is_its_format_in_its_place_with_markup_e
 
 
 @pytest.mark.row("CP-32", level="e2e")
-def test_a_run_that_failed_or_said_nothing_is_not_kept(wire, plugin):
+@pytest.mark.parametrize(
+    "failed",
+    [
+        {"success": False},
+        {"host": HostTurn(stop_reason="error")},
+        {"host": HostTurn(stop_reason="aborted")},
+    ],
+)
+def test_of_a_run_that_failed_the_persons_words_alone_are_kept(wire, plugin, failed):
     made = plugin()
-    said = [{"role": "user", "content": "I moved to the house by the harbour."}]
-    assert made.after_turn(said, session_key=KEY, success=False).status == "skipped:outcome"
-    assert (
-        made.after_turn(said, session_key=KEY, host=HostTurn(stop_reason="error")).status == "skipped:outcome"
-    )
+    moved, answer = "I moved to the house by the harbour.", "The harbour office opens at seven."
+    said = [{"role": "user", "content": moved}, {"role": "assistant", "content": answer}]
+    assert made.after_turn(said, session_key=KEY, **failed).queued == 1
     assert made.after_turn([], session_key=KEY).queued == 0
     assert made.flush(5)
-    assert wire.texts("researcher") == [COFFEE]
+    assert wire.texts("researcher") == [COFFEE, moved]
+
+
+@pytest.mark.row("CP-32", level="e2e")
+def test_a_run_that_the_host_tries_again_is_kept_with_its_answer(wire, plugin):
+    made = plugin()
+    moved, answer = "I moved to the house by the harbour.", "The harbour office opens at seven."
+    said = [{"role": "user", "content": moved}, {"role": "assistant", "content": answer}]
+    made.after_turn(said[:1], session_key=KEY, success=False)
+    assert made.after_turn(said, session_key=KEY).queued == 2
+    assert made.after_turn(said, session_key=KEY).queued == 0
+    assert made.flush(5)
+    assert set(wire.texts("researcher")) == {COFFEE, moved, answer}
 
 
 @pytest.mark.row("AR-11", level="e2e")

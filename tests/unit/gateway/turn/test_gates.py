@@ -64,8 +64,6 @@ TRUTH_TABLE = [
     ("interactive", {"interactive": False}, (0, 1, 0)),
     ("chat_type", {"key": "agent:ops:telegram:group:-1"}, (0, 1, 0)),
     ("chat_type", {"audience": TurnAudience.CHANNEL}, (0, 1, 0)),
-    ("outcome", {"success": False}, (0, 0, 1)),
-    ("outcome", {"stop_reason": "error"}, (0, 0, 1)),
     ("slash_command", {"query": "/status please now"}, (1, 1, 1)),
     ("control_text", {"query": "NO_REPLY"}, (1, 1, 1)),
     ("control_text", {"query": "HEARTBEAT_OK"}, (1, 1, 1)),
