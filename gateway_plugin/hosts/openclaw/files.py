@@ -302,7 +302,7 @@ class FileWatch:
     async def _look_at_sessions(self, places: AgentPlaces) -> bool:
         """Capture the next turns of an agent's earlier sessions; return whether there may be more."""
         settings = self._plugin.settings
-        if not (places.sessions and settings.files.sessions and settings.capture.enabled):
+        if not settings.capture.enabled:
             return False
         account = self._plugin.status().account
         known = self._earlier.get(places.agent)
@@ -310,6 +310,10 @@ class FileWatch:
         if known is None or (known.account, known.groups, known.apart) != wanted:
             known = EarlierSessions(state_folder(self._environ), places.agent, *wanted)
             self._earlier[places.agent] = known
+            # Also of sessions that are not covered yet: what is said from now on is not earlier, should they be covered later.
+            await asyncio.to_thread(known.begin)
+        if not (places.sessions and settings.files.sessions):
+            return False
         try:
             return await known.look(self._plugin, places.workspace)
         except Compressed as error:

@@ -61,6 +61,10 @@ _EVENTS: Final = """
     ORDER BY seq LIMIT :most
 """
 _FORGOTTEN: Final = "SELECT session_id FROM memory_session_tombstones"
+# What OpenClaw notes in the place of a model for a text that no model wrote: a notice of an error, or a copy of an answer.
+_HOSTS_OWN: Final = ("delivery-mirror", "gateway-injected")
+# The ends of an answer that capture leaves out, too.
+_FAILED: Final = ("error", "aborted")
 AGAIN: Final = frozenset({"full", "failed", "unwritable", "skipped:outbox"})
 """Outcomes of a capture after which the turn is tried again later."""
 
@@ -199,7 +203,7 @@ class EarlierSessions:
         Does nothing while many captured turns wait, since new ones come first. Raises `Compressed`.
         """
         if not self._until:
-            await asyncio.to_thread(self._begin)
+            await asyncio.to_thread(self.begin)
         if self._over or plugin.status().waiting > _MAX_WAITING:
             return False
         try:
@@ -282,10 +286,13 @@ class EarlierSessions:
         whose = hashlib.sha256(f"{self.account}\n{self.agent}".encode()).hexdigest()[:16]
         return self.state / "memrelay" / f"{name}-{whose}.json"
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Read what is known about the sessions; the first time, note that earlier ones end now.
+
+        From then on the plugin captures turns when they end, and leaves out what is said while memory is off.
+        """
         self._load()
         if not self._until:
-            # From now on the plugin captures turns when they end.
             self._until = int(time.time() * 1000)
             self._save()
 
@@ -349,6 +356,8 @@ def _message(text: str) -> dict[str, Any] | None:
         return None
     message = entry.get("message") if isinstance(entry, Mapping) and entry.get("type") == "message" else None
     if not isinstance(message, Mapping) or message.get("role") not in {"user", "assistant"}:
+        return None
+    if message.get("model") in _HOSTS_OWN or message.get("stopReason") in _FAILED:
         return None
     told = {name: message.get(name) for name in ("role", "content", "provenance", "__openclaw")}
     at, noted = message.get("timestamp") or entry.get("timestamp"), _object(message.get("__openclaw"))

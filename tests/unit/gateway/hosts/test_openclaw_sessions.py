@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import sqlite3
 import subprocess
+import time
 from base64 import b64decode
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +18,9 @@ from openclaw_sessions import SESSION, write_sessions
 
 from gateway_plugin import AsyncMemoryPlugin
 from gateway_plugin.files.indexed import read_transcript
+from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch
 from gateway_plugin.hosts.openclaw.host import HeardTurn, Settling, run_command
-from gateway_plugin.hosts.openclaw.sessions import NODE_VARIABLE, Compressed, EarlierSessions
+from gateway_plugin.hosts.openclaw.sessions import NODE_VARIABLE, Compressed, EarlierSessions, _message
 from gateway_plugin.hosts.openclaw.tools import AgentSessions
 from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of
 from gateway_plugin.keys.identity import TurnAudience
@@ -208,6 +212,35 @@ async def test_a_session_that_the_host_was_told_to_forget_is_left_out(tmp_path):
         log.execute("INSERT INTO memory_session_tombstones VALUES ('w1')")
         log.commit()
     assert await captured(tmp_path) == 0
+
+
+async def test_what_was_said_since_the_plugin_was_there_is_not_earlier_when_sessions_are_covered_later(
+    tmp_path,
+):
+    write_sessions(tmp_path / "state", session=GROUP, said=EARLIER)
+    environ = {"HOME": str(tmp_path / "home"), "OPENCLAW_STATE_DIR": str(tmp_path / "state")}
+    async with AsyncMemoryPlugin("http://127.0.0.1:9", environ=environ) as plugin:
+        places = AgentPlaces("main", tmp_path, ())
+        await FileWatch(plugin, environ)._look_at_sessions(places)
+        database = tmp_path / "state/agents/main/agent/openclaw-agent.sqlite"
+        with closing(sqlite3.connect(database)) as log:
+            now = int(time.time() * 1000)
+            log.execute("UPDATE transcript_events SET created_at = ? WHERE seq > 2", (now,))
+            log.commit()
+        await asyncio.sleep(0.01)
+        watch = FileWatch(plugin, environ)
+        while await watch._look_at_sessions(replace(places, sessions=True, groups=True)):
+            pass
+        assert plugin.status().waiting == 1
+
+
+@pytest.mark.parametrize(
+    "told", [{"model": "delivery-mirror"}, {"model": "gateway-injected"}, {"stopReason": "error"}]
+)
+def test_what_the_host_wrote_for_the_model_and_answers_that_failed_are_left_out(told):
+    message = {"role": "assistant", "content": "The request failed, the model did not respond."}
+    assert _message(json.dumps({"type": "message", "message": message})) is not None
+    assert _message(json.dumps({"type": "message", "message": message | told})) is None
 
 
 async def test_a_host_without_a_database_has_no_earlier_sessions(tmp_path):
