@@ -50,7 +50,7 @@ SAME_FROM = 0.9
 """The likelihood from which a newer statement says the same as an older one."""
 REPLACES_FROM = 0.9
 """The likelihood, as it was read, from which a newer statement may replace an older one, or the likeliest clause of it."""
-SURE_FROM = 0.72
+SURE_FROM = 0.75
 """The likelihood, all things weighed (`likely_over`), from which it does."""
 FOLLOWS_FROM = 0.8
 """The likelihood, as it was read, from which a newer statement is shown before an older one."""
