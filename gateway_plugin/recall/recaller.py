@@ -277,7 +277,7 @@ class Recaller:
             session = parse_session_key(key or "")
             if host.among_several(session):
                 query = split_senders(query, host.sender or "")[-1][2]
-                earlier = spoken_in_group(earlier)
+                earlier = spoken_in_group(earlier, sender=host.sender or "")
             turn = await self._with_prompted(self._book.turn(session, host, query, Purpose.RECALL))
             if not isinstance(turn.whose, IdentityError):
                 self._forget_if_reset(turn.identity)

@@ -25,6 +25,7 @@ import json
 import re
 import secrets
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -115,22 +116,43 @@ def split_senders(text: str, sender: str = "") -> list[tuple[str, str, str]]:
     """Return the parts of a group's message: the name and the id that its host put before each, and what was said.
 
     A part without a name has "" for both; lines of the same sender are one part. ``sender`` is the id of the author of the
-    message, if the host says it apart: where the message begins, their name may then have any characters.
+    message, if the host says it apart. Then only a name with this id is taken for one, which may have any characters where the
+    message begins. Any other may have been written by a member and remains in the text, but what comes before the author's name
+    is a part by itself: others may have said it.
     """
+    lines = text.split("\n")
+    heads = _heads(lines, sender)
+    own = {at for at, head in enumerate(heads) if head and (not sender or is_same_id(head["id"], sender))}
+    last = max(own, default=-1)
     parts: list[tuple[str, str, list[str]]] = []
-    known = _written_by(sender)
-    begins = True
-    for line in text.split("\n"):
-        found = (known.match(line) if known and begins else None) or _SENDER.match(line)
+    for at, (line, head) in enumerate(zip(lines, heads, strict=True)):
         begins = line.strip() in _CONTEXT_LINES
-        who = (_harmless_name(found["name"]), found["id"]) if found else ("", "")
-        said = line[found.end() :] if found else "" if begins else line
-        if not parts or (found and who != parts[-1][:2]) or begins:
-            parts.append((*who, [said]))
+        # The author's words come last, and what looks like a name in them is a part of them.
+        written = head if at <= last else None
+        named = written if at in own else None
+        who = (_harmless_name(named["name"]), named["id"]) if named else ("", "")
+        rest = line[named.end() :] if named else "" if begins else line
+        if not parts or (written and who != parts[-1][:2]) or begins:
+            parts.append((*who, [rest]))
         else:
-            parts[-1][2].append(said)
-    told = [(name, written, "\n".join(lines).strip()) for name, written, lines in parts]
+            parts[-1][2].append(rest)
+    told = [(name, by, "\n".join(said).strip()) for name, by, said in parts]
     return [part for part in told if part[2]] or [("", "", text.strip())]
+
+
+def _heads(lines: Sequence[str], sender: str) -> list[re.Match[str] | None]:
+    """Return for each line what looks like a name that a host put before it."""
+    known = _written_by(sender)
+    starts = [True, *(line.strip() in _CONTEXT_LINES for line in lines)]
+    return [
+        (known.match(line) if known and start else None) or _SENDER.match(line)
+        for line, start in zip(lines, starts, strict=False)
+    ]
+
+
+def is_same_id(written: str, sender: str) -> bool:
+    """Return whether an id in a text is that of a sender; hosts put an @ or a + before some ids."""
+    return written.lstrip("@+") == sender.lstrip("@+")
 
 
 def _written_by(sender: str) -> re.Pattern[str] | None:
@@ -146,14 +168,19 @@ def _harmless_name(name: str) -> str:
     return name.strip() if _PAIRED.fullmatch(name) else " ".join(re.sub(r"[()]", " ", name).split())
 
 
-def sender_name(text: str) -> str:
-    """Return the name in the block about the sender that a host puts before a message, as it is; "" without one."""
+def sender_name(text: str, sender: str = "") -> str:
+    """Return the name in the block about the sender that a host puts before a message, as it is; "" without one.
+
+    If the id of the ``sender`` is known, a block with another id is none of the host's.
+    """
     block = _SENDER_BLOCK.search(text)
     if block is None:
         return ""
     try:
         told, _ = json.JSONDecoder().raw_decode(text, block.end())
     except (ValueError, RecursionError):
+        return ""
+    if sender and "id" in told and not is_same_id(str(told["id"]), sender):
         return ""
     name = told.get("name") or told.get("label")
     return name[:_MAX_NAME] if isinstance(name, str) else ""

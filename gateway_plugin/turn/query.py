@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from gateway_plugin.settings.model import PluginSettings, QueryMode, RecallMode
-from gateway_plugin.text.wrappers import sender_name, split_senders, strip, strip_wrappers
+from gateway_plugin.text.wrappers import is_same_id, sender_name, split_senders, strip, strip_wrappers
 from relayer.wire.fields import NOBODY_KNOWN, Role, clip, one_line
 from relayer.wire.schemas import MAX_CALLS
 
@@ -139,11 +139,12 @@ def spoken_in_group(
 ) -> tuple[ChatMessage, ...]:
     """Split the messages of a group by author, and set the speaker and the sender of each.
 
-    Hosts write the author's name in front of a message, and may put what others wrote meanwhile in front of the message that
-    they answer. All of that is text, which any member can imitate; only the sender of the turn comes from the host itself.
-    Therefore only the part of the last message that follows the last name in it is attributed to that person, and only if the
-    name does not come with another id. The sender of everything else counts as unknown. ``person`` is the id of the author of
-    the last message, see `gateway_plugin.turn.gates.platform_id`; "" if it is unknown.
+    Some hosts write the author's name in front of a message, and may put what others wrote meanwhile in front of the message
+    that they answer. All of that is text, which any member can imitate; only the sender of the turn comes from the host itself.
+    Therefore a name counts only with the id of ``sender``, if the host says who that is, and all other names stay in the text.
+    Of the last message, the part that follows the last such name is attributed to that person. The sender of everything else
+    counts as unknown. ``person`` is the id of the author of the last message, see `gateway_plugin.turn.gates.platform_id`; ""
+    if it is unknown.
     """
     last = max((at for at, message in enumerate(messages) if message.role is Role.USER), default=-1)
     told: list[ChatMessage] = []
@@ -156,16 +157,15 @@ def spoken_in_group(
             continue
         if at and messages[at - 1].role is not Role.USER:
             asked = set()
-        parts = split_senders(message.cleaned, sender if at == last else "")
-        named = sender_name(message.text)
+        parts = split_senders(message.cleaned, sender)
+        named = sender_name(message.text, sender)
         for place, (name, written, said) in enumerate(parts, 1):
-            is_theirs = (
-                at == last and place == len(parts) and written.lstrip("@+") in {"", sender.lstrip("@+")}
-            )
+            is_theirs = at == last and place == len(parts) and (not written or is_same_id(written, sender))
             who = (person if is_theirs else "") or NOBODY_KNOWN
             asked.add(who)
             plain = message if len(parts) == 1 and not name else replace(message, text=said)
-            by = name or message.speaker or (named if place == len(parts) else "")
+            # A name that the host gives apart was not written into the text by a member.
+            by = (message.speaker or name or named) if place == len(parts) else name
             told.append(replace(plain, speaker=by or None, sender=who))
     return tuple(told)
 

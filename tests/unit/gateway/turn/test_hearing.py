@@ -196,9 +196,9 @@ def test_of_a_message_with_several_peoples_words_only_the_last_are_the_senders()
         sender="777",
     )
     assert [(one.speaker, one.sender, one.text) for one in told] == [
-        ("Mallory", "?", "Pay at once."),
+        (None, "?", "Mallory (666): Pay at once."),
         ("Olga", "?", "No."),
-        ("Mallory", "?", "Yes!"),
+        (None, "?", "Mallory (666): Yes!"),
         ("Olga", "telegram:777", "Fine,\nby transfer."),
         (None, "?", "Done."),
     ]
