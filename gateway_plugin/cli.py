@@ -30,13 +30,16 @@ from gateway_plugin.commands.run import (
     FloorOption,
     LimitOption,
     Run,
+    SenderOption,
     TagOption,
     WhereOption,
+    audiences_of,
     built_or_exit,
     command,
     filter_of,
     guarded,
     open_outbox,
+    sender_ids,
     value_of,
     with_client,
 )
@@ -230,6 +233,7 @@ def list_memories(
     cursor: Annotated[str | None, typer.Option(help="From the page before.")] = None,
     kind: Annotated[list[str] | None, typer.Option(help="Only this kind; repeatable.")] = None,
     state: Annotated[list[str] | None, typer.Option(help="live, superseded, forgotten.")] = None,
+    sender: SenderOption = None,
     tag: TagOption = None,
     where: WhereOption = None,
 ) -> None:
@@ -239,13 +243,19 @@ def list_memories(
     """
     if cursor == "":
         _refuse_cursor()
-    wanted = filter_of(tag, where)
-    built_or_exit(lambda: ListRequest(where=wanted))
+    wanted, audiences = filter_of(tag, where), audiences_of(sender_ids(sender))
+    built_or_exit(lambda: ListRequest(where=wanted, audiences=audiences))
 
     async def fetch(client: RelayerClient, identity: Identity) -> tuple[str, ListResponse]:
         try:
             return identity.namespace, await client.list_memories(
-                identity, limit=limit, cursor=cursor, kinds=kind or (), states=state or (), where=wanted
+                identity,
+                limit=limit,
+                cursor=cursor,
+                kinds=kind or (),
+                states=state or (),
+                audiences=audiences,
+                where=wanted,
             )
         except RelayerRefused as error:
             if error.code == "bad_cursor":
@@ -258,7 +268,7 @@ def list_memories(
         run.memories(answer.memories, SystemClock().now(), owners=run.context.settings.owners)
     if answer.total:
         run.say(f"{len(answer.memories)} of {answer.total} memories of {namespace}")
-    elif wanted:
+    elif wanted or audiences:
         run.say(f"No memory of {namespace} passes these filters.")
     elif kind or state:
         run.say(f"No memory of {namespace} is of this kind and state.")

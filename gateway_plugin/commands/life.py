@@ -15,15 +15,18 @@ from gateway_plugin.commands.run import (
     CliContext,
     Output,
     Run,
+    SenderOption,
+    audiences_of,
     built_or_exit,
     command,
     open_outbox,
     root_holder,
+    sender_ids,
     with_client,
 )
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.keys.identity import Identity, NamespaceRef, RootHolder, typed
-from gateway_plugin.outbox.sender import erase_texts, forget_namespace
+from gateway_plugin.outbox.sender import erase_people, erase_texts, forget_namespace
 from gateway_plugin.recall.consolidation import ConsolidationReport, Difference, difference, last_report, take
 from relayer.wire.amounts import parse_seconds
 from relayer.wire.command_line import FAILED, USAGE, fail
@@ -126,6 +129,7 @@ def delete(
     kind: Annotated[list[str] | None, typer.Option(help="Only this kind; repeatable.")] = None,
     session: Annotated[list[str] | None, typer.Option(help="Only this session.")] = None,
     host: Annotated[list[str] | None, typer.Option(help="Only this host.")] = None,
+    sender: SenderOption = None,
     audience: Annotated[list[str] | None, typer.Option(help="agent, direct, group.")] = None,
     trust: Annotated[list[str] | None, typer.Option(help="user, imported, assistant, tool.")] = None,
     older_than: Annotated[
@@ -143,11 +147,13 @@ def delete(
 
     Example: memrelay-gateway delete --kind event --older-than 90d --dry-run
     """
+    if sender and audience:
+        fail(USAGE, "give either --sender or --audience", "memrelay-gateway delete --sender telegram:222")
     filters: dict[str, Any] = {
         "kinds": kind,
         "sessions": session,
         "hosts": host,
-        "audiences": audience,
+        "audiences": audiences_of(sender_ids(sender)) if sender else audience,
         "trusts": trust,
         "created_before": older_than and _ago("--older-than", older_than),
         "inactive_since": inactive_for and _ago("--inactive-for", inactive_for),
@@ -214,21 +220,27 @@ def erase(
     run: Run,
     memory_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One memory.")] = None,
     *,
+    sender: SenderOption = None,
     whole: Annotated[bool, typer.Option("--namespace", help="Erase all memories of the agent.")] = False,
     yes: Annotated[
         bool, typer.Option("--yes", help="Erase; without this option, only show what would be erased.")
     ] = False,
 ) -> None:
-    """Destroy a memory, every version of it and what was made of it, or a whole namespace. It cannot be undone.
+    """Destroy a memory, every version of it and what was made of it; all of a person, or a namespace. It cannot be undone.
 
     Example: memrelay-gateway erase ID --yes
 
+    Example: memrelay-gateway erase --sender telegram:222
+
     Example: memrelay-gateway erase --namespace --agent coder --yes
     """
-    if whole == (memory_id is not None):
-        fail(USAGE, "give either ID or --namespace", "memrelay-gateway erase ID")
+    if sum((whole, memory_id is not None, bool(sender))) != 1:
+        fail(USAGE, "give either ID, --sender or --namespace", "memrelay-gateway erase ID")
+    senders = sender_ids(sender)
     context = _as_a_person(run.context)
-    if memory_id is None:
+    if senders:
+        _erase_people(run, context, senders, yes=yes)
+    elif memory_id is None:
         _erase_namespace(run, context, yes=yes)
     else:
         _erase_memory(run, context, memory_id, yes=yes)
@@ -275,6 +287,44 @@ def _erase_memory(run: Run, context: CliContext, memory_id: str, *, yes: bool) -
     _print(run, answer.erasure, waiting)
 
 
+def _erase_people(run: Run, context: CliContext, senders: tuple[str, ...], *, yes: bool) -> None:
+    """Erase in rounds, each with a report of its own."""
+    identity, shown = context.identity, " and ".join(senders)
+
+    async def work(client: RelayerClient) -> tuple[int, list[ErasureView]]:
+        request = DeleteRequest(audiences=audiences_of(senders), mode="erase", dry_run=not yes)
+        first = answer = await client.delete(identity, request)
+        reports = []
+        while answer.erasure is not None:
+            reports.append(answer.erasure)
+            if not answer.remaining:
+                break
+            answer = await client.delete(identity, request)
+        return first.matched, reports
+
+    waiting = 0
+    if yes:
+        # First, so that nothing of them is delivered after it was erased.
+        with open_outbox(context) as outbox:
+            waiting = erase_people(outbox, identity.namespace, senders)
+    matched, reports = with_client(context.settings, work)
+    if not yes:
+        run.tell(
+            {"dry_run": True, "namespace": identity.namespace, "senders": senders, "matched": matched},
+            f"would be erased: {matched} memories and kept turns of {shown}, forgotten and replaced ones too\n"
+            "list shows the live ones: memrelay-gateway list --sender ID\ndo it: --yes",
+        )
+        return
+    views = [view.model_dump(mode="json") for view in reports]
+    run.json({"senders": senders, "matched": matched, "erasures": views, "waiting_turns": waiting})
+    if not reports:
+        run.say(f"nothing of {shown} is stored")
+    for view in reports:
+        _tell(run, view, 0)
+    if waiting:
+        run.say(f"undelivered turns that are also erased: {waiting}")
+
+
 async def _texts(client: RelayerClient, identity: Identity, memory_id: str, *, must_exist: bool) -> list[str]:
     try:
         found = await client.get_memory(identity, memory_id)
@@ -306,6 +356,10 @@ def _erase_namespace(run: Run, context: CliContext, *, yes: bool) -> None:
 
 def _print(run: Run, view: ErasureView, waiting: int) -> None:
     run.json({**view.model_dump(mode="json"), "waiting_turns": waiting})
+    _tell(run, view, waiting)
+
+
+def _tell(run: Run, view: ErasureView, waiting: int) -> None:
     _show(run, view)
     if waiting:
         run.say(f"undelivered turns that are also erased: {waiting}")

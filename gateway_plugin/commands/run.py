@@ -20,6 +20,7 @@ from datetime import UTC, date, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar
+from urllib.parse import unquote
 
 import typer
 from pydantic import BaseModel, ValidationError
@@ -46,6 +47,7 @@ from gateway_plugin.keys.identity import (
     RootHolder,
     identify,
     parse_session_key,
+    platform_id,
 )
 from gateway_plugin.outbox.queue import Outbox, outbox_path
 from gateway_plugin.recall.formatting import age_in_words, label_of_others, told_at
@@ -466,6 +468,10 @@ def bridge_command() -> str:
 
 
 TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag; repeatable.")]
+SenderOption = Annotated[
+    list[str] | None,
+    typer.Option("--sender", metavar="telegram:222", help="Only what is of this person; repeatable."),
+]
 WhereOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -493,6 +499,19 @@ def filter_of(tags: Sequence[str] | None, conditions: Sequence[str] | None) -> d
             fail(USAGE, "--where: give KEY=VALUE, or use one of != > >= < <=", "--where ticket=4711")
         filters.append({parts[1].strip(): {_OPERATORS[parts[2]]: value_of(parts[3])}})
     return {"and": filters} if len(filters) > 1 else filters[0] if filters else None
+
+
+def sender_ids(senders: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the ids of people as they are stored with memories. An id that is stored so already stays the same."""
+    people = [one.partition(":") for one in senders or ()]
+    if not all(platform.strip() and name.strip() for platform, _, name in people):
+        fail(USAGE, "--sender: give a platform and an id", "--sender telegram:222")
+    return tuple(dict.fromkeys(platform_id(platform, unquote(name)) for platform, _, name in people))
+
+
+def audiences_of(senders: Sequence[str]) -> tuple[str, ...]:
+    """Return the filters for what people said and were told in groups, and for their direct chats, as far as these are kept apart."""
+    return tuple(f"{where}{one}" for one in senders for where in ("direct:", "group@"))
 
 
 def value_of(text: str) -> Any:

@@ -15,7 +15,7 @@ import contextlib
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -33,8 +33,8 @@ from gateway_plugin.outbox.queue import (
 )
 from relayer.wire.calls import doubled
 from relayer.wire.codec import Malformed, Reader, lp
-from relayer.wire.fields import Position
-from relayer.wire.schemas import AnalyzeResponse, TurnItem
+from relayer.wire.fields import Audience, Position
+from relayer.wire.schemas import AnalyzeRequest, AnalyzeResponse, TurnItem
 
 _LONGEST: Final = 60.0
 
@@ -506,16 +506,29 @@ def erase_texts(outbox: Outbox, namespace: str, texts: Iterable[str]) -> int:
     """
     wanted = [said for said in map(_said, texts) if said]
 
-    def is_wanted(turn: TurnItem) -> bool:
+    def is_wanted(_request: AnalyzeRequest, turn: TurnItem) -> bool:
         said = _said(turn.text)
         return any(one in said for one in wanted)
 
     return _erase(outbox, namespace, is_wanted)
 
 
-def _erase(outbox: Outbox, namespace: str, is_wanted: Callable[[TurnItem], bool]) -> int:
+def erase_people(outbox: Outbox, namespace: str, senders: Collection[str]) -> int:
+    """Delete the waiting turns of people, in groups and in direct chats that are kept apart, and return their number.
+
+    ``senders`` are ids, see `gateway_plugin.keys.identity.platform_id`. Raises like `erase_texts`.
+    """
+
+    def is_wanted(request: AnalyzeRequest, turn: TurnItem) -> bool:
+        return turn.sender in senders or (request.audience is Audience.DIRECT and request.place in senders)
+
+    return _erase(outbox, namespace, is_wanted)
+
+
+def _erase(outbox: Outbox, namespace: str, is_wanted: Callable[[AnalyzeRequest, TurnItem], bool]) -> int:
     def holds(item: OutboxItem) -> bool:
-        return item.owner.namespace == namespace and any(map(is_wanted, item.request.turns))
+        request = item.request
+        return item.owner.namespace == namespace and any(is_wanted(request, turn) for turn in request.turns)
 
     waiting = [letter.item for letter in outbox.queued() if letter.item and holds(letter.item)]
     dead = [letter.item for letter in outbox.dead_letters() if letter.item and holds(letter.item)]
@@ -523,14 +536,16 @@ def _erase(outbox: Outbox, namespace: str, is_wanted: Callable[[TurnItem], bool]
         outbox.remove(holds)
     for item in waiting:
         kept = tuple(
-            turn.model_copy(update={"calls": ()}) for turn in item.request.turns if not is_wanted(turn)
+            turn.model_copy(update={"calls": ()})
+            for turn in item.request.turns
+            if not is_wanted(item.request, turn)
         )
         if kept:
             # Like the relayer, keep no transcript of a turn of which a part was erased.
             changes = {"turns": kept, "idempotency_key": secrets.token_hex(16), "store_transcript": False}
             request = item.request.model_copy(update=changes)
             outbox.put(OutboxItem(item.owner, request, item.queued_at))
-    return sum(is_wanted(turn) for item in (*waiting, *dead) for turn in item.request.turns)
+    return sum(is_wanted(item.request, turn) for item in (*waiting, *dead) for turn in item.request.turns)
 
 
 def forget_namespace(outbox: Outbox, owner: NamespaceRef) -> int:
@@ -539,7 +554,7 @@ def forget_namespace(outbox: Outbox, owner: NamespaceRef) -> int:
     Raises:
         OutboxUnavailable: the outbox cannot be changed.
     """
-    count = _erase(outbox, owner.namespace, lambda _: True)
+    count = _erase(outbox, owner.namespace, lambda _request, _turn: True)
     outbox.remove(lambda item: item.owner.namespace == owner.namespace)
     Positions(outbox).forget(owner)
     return count

@@ -27,7 +27,7 @@ from relayer.lib.work import Deadline, FairSemaphore, OpenRequestSlot
 from relayer.namespaces.context import Context, look_up, no_such_memory, nonce_reused, parse_id
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import Change
-from relayer.namespaces.records import OpenedMemory
+from relayer.namespaces.records import OpenedMemory, is_heard
 from relayer.use_cases.transcripts import may_be_read, shown
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
@@ -45,6 +45,7 @@ async def list_memories(
     cursor: str | None,
     kinds: Sequence[str],
     states: Sequence[str],
+    audiences: Sequence[str] = (),
     where: Mapping[str, Any] | None = None,
     deadline: Deadline,
 ) -> schemas.ListResponse:
@@ -72,6 +73,9 @@ async def list_memories(
         ]
         if passing is not None:
             wanted = [record for record in wanted if opened.key_of(record) in passing]
+        if audiences:
+            memories = ((record, opened.memory(record)) for record in wanted)
+            wanted = [record for record, memory in memories if memory and is_heard(memory.record, audiences)]
         rest = wanted[_after(mark, opened, wanted) :]
         page = page_of(_show(opened, record) for record in rest[:limit])
         return schemas.ListResponse(

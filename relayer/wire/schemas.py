@@ -222,6 +222,7 @@ class ListRequest(Request):
     cursor: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     kinds: Annotated[tuple[Kind, ...], Field(max_length=9), at_most(9)] = ()
     states: Annotated[tuple[Status, ...], Field(max_length=3), at_most(3)] = ()
+    audiences: Audiences = ()
     where: Filter | None = None
     namespace: NamespaceName | None = None
 

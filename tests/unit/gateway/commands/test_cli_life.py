@@ -104,3 +104,18 @@ def test_an_answer_comes_with_its_memories_or_not_at_all(known):
     found = ops("ask", "When is the deploy window?")
     assert (found.exit_code, "So it is." in found.stdout, known in found.stdout) == (0, True, True)
     assert "Nothing among" in run("ask", "When is it?", "--agent", "nobody").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("list", "--sender", "222"), "give a platform and an id"),
+        (("erase", "--sender", "telegram:", "--yes"), "give a platform and an id"),
+        (("erase", "--sender", "telegram:222", "--namespace", "--yes"), "give either ID, --sender or"),
+        (("delete", "--sender", "telegram:222", "--audience", "group"), "give either --sender or --audience"),
+    ],
+)
+def test_a_person_is_named_by_a_whole_id_and_not_along_with_more_than_them(known, wire, arguments, said):
+    refused = ops(*arguments)
+    assert (refused.exit_code, said in refused.output) == (2, True)
+    assert not {"/v1/memories/list", "/v1/memories/delete"} & set(wire.paths())

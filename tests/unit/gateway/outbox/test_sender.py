@@ -13,7 +13,14 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import DeadlineExceeded, GatewayError, RelayerUnreachable, RelayerUntrusted
 from gateway_plugin.keys.identity import NamespaceRef, identify, parse_session_key
 from gateway_plugin.outbox.queue import Outbox, OutboxFull, OutboxItem
-from gateway_plugin.outbox.sender import Pauses, Positions, Sender, erase_texts, forget_namespace
+from gateway_plugin.outbox.sender import (
+    Pauses,
+    Positions,
+    Sender,
+    erase_people,
+    erase_texts,
+    forget_namespace,
+)
 from relayer.wire.fields import Position
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 
@@ -321,6 +328,23 @@ def test_what_stays_of_a_turn_is_not_kept_word_for_word() -> None:
     assert left is not None
     assert _turns(empty) == [["I sail."]]
     assert (left.request.store_transcript, left.request.turns[0].calls) == (False, ())
+
+
+def test_the_waiting_turns_of_a_person_go_from_groups_and_their_direct_chat_and_no_others() -> None:
+    empty = Outbox.in_memory()
+    for key, asked in enumerate((
+        {"audience": "group", "place": "telegram:-1", "turns": [
+            {"role": "user", "text": "I sail.", "sender": "telegram:222"},
+            {"role": "user", "text": "I row.", "sender": "telegram:111"},
+        ]},
+        {"audience": "direct", "place": "telegram:222", "turns": [{"role": "user", "text": "I swim."}]},
+        {"audience": "direct", "place": "telegram:111", "turns": [{"role": "user", "text": "I dive."}]},
+        {"audience": "group", "place": "telegram:222", "turns": [{"role": "user", "text": "I climb."}]},
+    )):  # fmt: skip
+        empty.put(OutboxItem(OWNER, AnalyzeRequest(idempotency_key=str(key), **asked), 1))
+    assert erase_people(empty, "somebody-else", ["telegram:222"]) == 0
+    assert erase_people(empty, "researcher", ["telegram:222"]) == 2
+    assert sorted(_turns(empty)) == [["I climb."], ["I dive."], ["I row."]]
 
 
 def test_what_is_shorter_than_the_text_or_empty_matches_nothing(empty: Outbox) -> None:
