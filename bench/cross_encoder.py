@@ -10,7 +10,8 @@ neither the layers nor the weights before it were learnt from (``second``, and t
 that it was trained with would count for too much. Training needs torch and about half an hour of two processors; both need
 scikit-learn. The package's file was trained in six rounds of 1,500, 700, 630, 2,309, 1,341 and 1,246 batches, the last three with ``--on``:
 the fourth with the people of ``third``, the fifth with those of ``fourth``, both with 0.4 of the other prompts, and the sixth with 108 people of
-``bench/sets/weeks`` (authors a to o), with 0.4 of the prompts of half of the people of ``third`` and ``fourth`` and of a quarter of the first two sets.
+``bench/sets/weeks`` (authors a to o), with 0.4 of the prompts of half of the people of ``third`` and ``fourth`` and of a quarter of the first two sets;
+it holds the mean of the weights before and after the sixth.
 """
 
 from __future__ import annotations

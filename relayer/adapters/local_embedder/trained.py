@@ -30,7 +30,7 @@ from relayer.ports import MESSAGE_LOGITS, RELATIONS
 
 Name = Literal["cross_encoder", "message_layers", "prompt_layers", "relation_reader"]
 SHA256: Final[dict[Name, str]] = {
-    "cross_encoder": "efd32b805c0c617950b6584b8cf678701f613a8ca2fc4310223560728be6e93f",
+    "cross_encoder": "106c7daa25cf0feb9e9954adec89442fdf96906220a0fe69085cdfdd304ef615",
     "message_layers": "469f184c5e549a6def52dd2006ecc3c7d67ab24cd3ca77c3b10bcd6ab9672fbc",
     "prompt_layers": "250acf3f2dbd81618bf150ae26d2cc19459471b8e45f692309be97d4d0612360",
     "relation_reader": "a6c2f83be5e8b234718c0ef66344e557e4a240c855dc51d357e37062cb749905",
