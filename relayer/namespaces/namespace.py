@@ -67,7 +67,7 @@ _WORD = re.compile(r"\w+")
 # The fewest characters of a part of a group's name by which a query may mention the group.
 _SHORTEST_PART = 3
 # The filters that apply to turns stored verbatim as they apply to memories.
-_OF_TURNS = frozenset({"sessions", "hosts", "audiences", "senders", "created_after", "created_before"})
+_OF_TURNS = frozenset({"sessions", "hosts", "audiences", "created_after", "created_before"})
 # Indexing takes about 0.1 ms for a memory and as much for each KiB of its text, up to the length that is searched. After
 # this many bytes the indexing task yields to the event loop.
 SLICE_BYTES = 6 * 1024
