@@ -52,6 +52,8 @@ REPLACES_FROM = 0.9
 """The likelihood, as it was read, from which a newer statement may replace an older one, or the likeliest clause of it."""
 SURE_FROM = 0.75
 """The likelihood, all things weighed (`likely_over`), from which it does."""
+CLAUSE_SURE_FROM = 0.67
+"""The same for a clause of several: the rest of the memory stays."""
 FOLLOWS_FROM = 0.8
 """The likelihood, as it was read, from which a newer statement is shown before an older one."""
 
@@ -178,7 +180,8 @@ async def classify(
     best = int(np.argmax(weighed))
     memory, relation = replaceable[best].memory, found[best]
     read = max(relation.replaces, relation.likeliest)
-    if read >= REPLACES_FROM and weighed[best] >= SURE_FROM and not memory.record.pinned:
+    needed = CLAUSE_SURE_FROM if len(spans[best]) > 1 else SURE_FROM
+    if read >= REPLACES_FROM and weighed[best] >= needed and not memory.record.pinned:
         over = part_over(memory.record.text, spans[best], relation)
         if can_end(new.text, memory.record.text[slice(*over)] if over else memory.text):
             return MergeDecision(replaces=memory.id, span=over)
