@@ -490,3 +490,14 @@ async def test_however_near_it_is_nothing_is_replaced_below_what_must_be_read(ho
     await said(house, JENKINS, new)
     assert sorted(await live(house)) == sorted([JENKINS, new])
     assert await recalled(house, "builds") == [new, JENKINS]
+
+
+@pytest.mark.parametrize("text", [WORKSHOP, CLAUSES], ids=["statement", "clause"])
+@pytest.mark.parametrize("bar", ["SURE_FROM", "CLAUSE_SURE_FROM"])
+async def test_a_statement_and_a_clause_of_several_have_a_bar_each(house, monkeypatch, bar, text):
+    monkeypatch.setattr(merging, bar, 1.1)
+    replaced_by_moved(house, "The workshop is in room 214", WORKSHOP)
+    await wrote(house, text)
+    await said(house, MOVED)
+    its_own = "SURE_FROM" if text == WORKSHOP else "CLAUSE_SURE_FROM"
+    assert (text in await live(house)) is (bar == its_own)
