@@ -344,6 +344,7 @@ export interface ListRequest {
   "cursor"?: string | null;
   "kinds"?: ("statement" | "fact" | "preference" | "decision" | "event" | "task" | "summary" | "profile" | "imported")[];
   "states"?: ("live" | "superseded" | "forgotten")[];
+  "audiences"?: (string)[];
   "where"?: Record<string, unknown> | null;
   "namespace"?: string | null;
 }
