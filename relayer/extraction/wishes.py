@@ -12,16 +12,16 @@ many wishes are recognised, and how many other sentences are taken for one.
 from __future__ import annotations
 
 import re
-import tomllib
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cache
-from importlib.resources import files
 from itertools import chain, pairwise
 
 from relayer.extraction.words import function_words, read_data, split_sentences
 from relayer.lib.n_grams import UNSPACED
+from relayer.lib.times import time_names
+from relayer.wire.accents import without_accents
 from relayer.wire.fields import stream_safe
 
 LONGEST = 200
@@ -94,10 +94,8 @@ def _folded(text: str) -> str:
     return unicodedata.normalize("NFC", stream_safe(text)).replace("\u2019", "'")
 
 
-# Letters that many write instead of others, as the dotted i for the Turkish one, and the plain alef for all of them.
-_PLAIN = str.maketrans(
-    "\u0131\u0142\u00f8\u0622\u0623\u0625\u0649\u0629", "ilo\u0627\u0627\u0627\u064a\u0647"
-)
+# Arabic letters that many write instead of others, as the plain alef for all of them.
+_PLAIN = str.maketrans("\u0622\u0623\u0625\u0649\u0629", "\u0627\u0627\u0627\u064a\u0647")
 
 
 def _bare(text: str) -> str:
@@ -105,13 +103,11 @@ def _bare(text: str) -> str:
 
     A letter that is a word keeps its accent: in Portuguese "\u00e0" is "to", and "a" is "the".
     """
-    return text if text.isascii() else _LETTERS.sub(lambda word: "".join(map(_plain, word[0])), text)
-
-
-@cache
-def _plain(char: str) -> str:
-    is_latin = unicodedata.name(char, "").startswith("LATIN")
-    return (unicodedata.normalize("NFD", char)[0] if is_latin else char).translate(_PLAIN)
+    return (
+        text
+        if text.isascii()
+        else _LETTERS.sub(lambda word: without_accents(word[0]).translate(_PLAIN), text)
+    )
 
 
 def is_wish(sentence: str) -> bool:
@@ -295,8 +291,7 @@ def _without_times(folded: str, languages: Iterable[str]) -> str:
 @cache
 def _times(lang: str) -> re.Pattern[str]:
     """Return a pattern of months and weekdays, from the names that the search reads."""
-    text = (files("relayer.search") / "data" / "times.toml").read_text("utf-8")
-    names = tomllib.loads(text)[lang]
+    names = time_names()[lang]
     weekdays = "|".join(names["weekdays"])
     if "months" not in names:
         return re.compile(rf"(?:{weekdays})[日날]?에?|{_NUMBERED_MONTH}")

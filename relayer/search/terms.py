@@ -3,7 +3,7 @@
 `indexed_text` puts speaker and day before a memory's text, and `terms` splits a text into the terms that the lexical index
 uses. `told` and `variety` measure how much a text states and how often it repeats itself; `names` finds the names in a query.
 
-`named_times` reads months, days, years and phrases of past times in fifteen languages from the names in ``data/times.toml``,
+`named_times` reads months, days, years and phrases of past times in fifteen languages from the names of `relayer.lib.times`,
 and `named_days` reads only the days, by which a memory tells what is coming, also from numbers such as 3/12 and from words
 such as "tomorrow". A time never filters: `TIME_WEIGHT` times the
 `nearness` of a memory is added to its score, because people err about times, and because a memory may tell of another time
@@ -13,18 +13,16 @@ than the one at which it was said. All times are in UTC.
 from __future__ import annotations
 
 import re
-import sys
-import tomllib
 import unicodedata
 from calendar import monthrange
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
-from importlib.resources import files
 from itertools import takewhile
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from relayer.lib.n_grams import UNSPACED
+from relayer.lib.times import time_names
 from relayer.wire.accents import typed, without_accents
 from relayer.wire.fields import DAY_MS, stream_safe
 
@@ -49,12 +47,8 @@ GROWTH = {
 }
 GROWING = re.compile(f"[{''.join(map(re.escape, GROWTH))}]")
 
-# Every decimal digit of another script, as the digit 0 to 9: people write one number in both.
-DIGITS = {
-    number: str(value)
-    for number in range(128, sys.maxunicode + 1)
-    if (value := unicodedata.decimal(chr(number), None)) is not None
-}
+# A decimal digit of another script, which is read as 0 to 9: people write one number in both.
+_FOREIGN_DIGIT = re.compile("[^\\D0-9]")
 
 # Words without a topic: a match on them alone means nothing.
 TOPICLESS = """
@@ -124,7 +118,13 @@ def _folded(text: str, characters: int) -> str:
         if room < 0:
             text = text[: found.start()]
             break
-    return unicodedata.normalize("NFKC", stream_safe(text))[:characters].casefold().translate(DIGITS)
+    return _with_plain_digits(unicodedata.normalize("NFKC", stream_safe(text))[:characters].casefold())
+
+
+def _with_plain_digits(text: str) -> str:
+    if text.isascii():
+        return text
+    return _FOREIGN_DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text)
 
 
 def _stem(word: str) -> str | None:
@@ -511,7 +511,7 @@ def named_days(text: str, now_ms: int, said: date) -> tuple[NamedTime, ...]:
         >>> named_days("turno el jueves 16/10 a las 15:30", 1_760_000_000_000, date(2025, 10, 9))
         (NamedTime(year=None, month=10, day=16),)
     """
-    plain = unicodedata.normalize("NFKC", text).casefold().translate(DIGITS)
+    plain = _with_plain_digits(unicodedata.normalize("NFKC", text).casefold())
     days: dict[NamedTime, None] = {}
     if _DIGIT.search(plain):
         dated = (
@@ -567,7 +567,7 @@ class _Patterns(NamedTuple):
 
 @cache
 def _patterns() -> _Patterns:
-    languages = _languages()
+    languages = time_names()
     months, unaccented = _months()
     phrases: dict[str, tuple[str, int]] = {}
     units: dict[str, str] = {}
@@ -752,7 +752,7 @@ def _near() -> _Near:
         for languages in (
             [
                 names | {f"w{number}": one for number, one in enumerate(names["weekdays"])}
-                for code, names in _languages().items()
+                for code, names in time_names().items()
                 if (code in _WITHOUT_SPACES) is unspaced
             ]
             for unspaced in (False, True)
@@ -780,12 +780,6 @@ def _near() -> _Near:
     )
 
 
-@cache
-def _languages() -> dict[str, dict[str, Any]]:
-    text = (files("relayer.search") / "data" / "times.toml").read_text("utf-8")
-    return dict(tomllib.loads(text))
-
-
 def _months() -> tuple[dict[str, int], set[str]]:
     """Return the number of each form of a month, and the forms that only lack accents.
 
@@ -793,7 +787,7 @@ def _months() -> tuple[dict[str, int], set[str]]:
     """
     months = {
         form: number
-        for names in _languages().values()
+        for names in time_names().values()
         for number, forms in enumerate(names.get("months", ()), 1)
         for form in forms.casefold().split()
     }

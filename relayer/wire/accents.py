@@ -6,18 +6,18 @@ import re
 import unicodedata
 from typing import Final
 
-_ACCENTED: Final = re.compile("[à-öø-ž]")
+_ACCENTED: Final = re.compile("[À-ÖØ-öø-ž]")
 # These letters have no decomposition.
-_PLAIN: Final = {"ł": "l", "ı": "i", "ø": "o", "đ": "d"}  # noqa: RUF001 - letters of Turkish and Polish
+_PLAIN: Final = {"ł": "l", "Ł": "L", "ı": "i", "ø": "o", "Ø": "O", "đ": "d", "Đ": "D"}  # noqa: RUF001 - letters of Turkish and Polish
 
 
 def plain_letter(letter: str) -> str:
-    """Return a small Latin letter without its accent."""
+    """Return a Latin letter without its accent."""
     return _PLAIN.get(letter) or unicodedata.normalize("NFD", letter)[0]
 
 
 def without_accents(word: str) -> str:
-    """Return a word of small letters without the accents of its Latin letters.
+    """Return a word without the accents of its Latin letters; each letter stays one.
 
     Example:
         >>> without_accents("październik")
