@@ -232,12 +232,13 @@ class RelayerClient(RelayerCaller):
     ) -> schemas.ListResponse:
         """List memories, newest first; ``cursor`` is the ``next_cursor`` of the previous page, ``where`` a filter."""
         if where is not None or audiences:
-            wanted: dict[str, Any] = {"where": None if where is None else dict(where)}
-            if audiences:
-                # An older relayer refuses a request that has this field.
-                wanted["audiences"] = tuple(audiences)
             request = schemas.ListRequest(
-                limit=limit, cursor=cursor, kinds=tuple(kinds), states=tuple(states), **wanted
+                limit=limit,
+                cursor=cursor,
+                kinds=tuple(kinds),
+                states=tuple(states),
+                audiences=tuple(audiences),
+                where=where,
             )
             call = ApiCall("list", "POST", "/v1/memories/list", identity, body_of(request))
             return await self._run(call, schemas.ListResponse, deadline)

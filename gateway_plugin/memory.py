@@ -658,9 +658,8 @@ class AsyncMemory:
         client, whose = await self._client(), self._whose(user)
         added: list[Added] = []
         for first in range(0, len(items), _PAGE):
-            # Without the field for others, which a relayer may be too old to know.
-            kept = {"keep_secrets": True} if keep_secrets else {}
-            request = schemas.RememberRequest(items=tuple(items[first : first + _PAGE]), **kept)
+            page = tuple(items[first : first + _PAGE])
+            request = schemas.RememberRequest(items=page, keep_secrets=keep_secrets)
             answer = await client.remember(whose, request, deadline=self._timeout)
             added += map(_added, answer.memories)
         return tuple(added)

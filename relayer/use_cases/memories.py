@@ -27,7 +27,7 @@ from relayer.lib.work import Deadline, FairSemaphore, OpenRequestSlot
 from relayer.namespaces.context import Context, look_up, no_such_memory, nonce_reused, parse_id
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import Change
-from relayer.namespaces.records import OpenedMemory, is_heard
+from relayer.namespaces.records import OpenedMemory
 from relayer.use_cases.transcripts import may_be_read, shown
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
@@ -71,11 +71,10 @@ async def list_memories(
             and (one.expires_at is None or one.expires_at > now)
             and opened.is_memory(one.record, kinds)
         ]
-        if passing is not None:
-            wanted = [record for record in wanted if opened.key_of(record) in passing]
-        if audiences:
-            memories = ((record, opened.memory(record)) for record in wanted)
-            wanted = [record for record, memory in memories if memory and is_heard(memory.record, audiences)]
+        heard = opened.view.table.allowed(audiences=audiences, suspect=True, now=now) if audiences else None
+        for keys in (passing, heard):
+            if keys is not None:
+                wanted = [record for record in wanted if opened.key_of(record) in keys]
         rest = wanted[_after(mark, opened, wanted) :]
         page = page_of(_show(opened, record) for record in rest[:limit])
         return schemas.ListResponse(
