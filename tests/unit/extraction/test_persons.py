@@ -1,4 +1,4 @@
-"""Whether a statement begins with another person is told by its form, in fifteen languages."""
+"""The form of a statement tells whether it begins with another person, in fifteen languages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is weighed beside the reading of a pair before a statement replaces another one."""
+"""The weighing of a pair's reading with what is around it, before a statement replaces another one."""
 
 from __future__ import annotations
 
