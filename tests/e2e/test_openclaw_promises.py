@@ -82,11 +82,13 @@ def test_patterns_of_ones_own_skip_a_prompt(
     told: Gateway, model: StubModel, line: FaultProxy, relayer: Relayer
 ) -> None:
     told.reload(memrelay_plugins(relayer.url, recall=QUIET | {"skipPatterns": ["/^how do i/i"]}))
-    told.chat(f"{QUESTION} Skipped.", user="promises-pattern")
+    # One question, since a short sentence after one is its answer, and stored together with it.
+    skipped = QUESTION.replace("?", ", skipped?")
+    told.chat(skipped, user="promises-pattern")
     asked = f"Tell me. {QUESTION}"
     told.chat(asked, user="promises-pattern")
-    assert COFFEE not in given(model, "Skipped.")
-    assert f"{QUESTION} Skipped." not in searched(told, line)
+    assert COFFEE not in given(model, skipped)
+    assert skipped not in searched(told, line)
     assert COFFEE in given(model, asked)
 
 
