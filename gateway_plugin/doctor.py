@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from gateway_plugin.calls.trust import IDENTITY_VARIABLE
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.keys.identity import Identity, KeyHolder, RootHolder, typed
-from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable
+from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable, other_outboxes
 from gateway_plugin.sessions import WHY_MARK, Toggles
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.turn.status import without_effect
@@ -70,6 +70,8 @@ async def examine(
         yield Check("settings", True, "; ".join(told))
     yield Check("keys", True, f"account {identity.account}, agent {identity.agent}; from {secret_from}")
     yield _outbox(outbox)
+    if others := other_outboxes(outbox.path, holder):
+        yield _others(others)
     yield _last_turn(outbox, identity)
     for check in (_version, _trusted, _accepted):
         result = await check(client, identity)
@@ -167,6 +169,22 @@ def _outbox(outbox: Outbox) -> Check:
         found = f"{error}. Memory may be switched off in it: until it can be read, nothing is recalled or captured"
         return Check("outbox", False, found, "mend the file as it says; memory goes on with the next turn")
     return Check("outbox", not dead, f"{waiting} waiting, {dead} refused", "memrelay-gateway outbox list")
+
+
+def _others(others: Mapping[str, int]) -> Check:
+    found = ", ".join(f"{count} in {name}" for name, count in others.items())
+    name = next(iter(others))
+    fix = (
+        f"memrelay-gateway outbox list --file {name} shows them, outbox deliver --file {name} delivers them to this relayer, "
+        f"outbox drop --all --waiting --file {name} destroys them"
+    )
+    return Check(
+        "other outboxes",
+        True,
+        f"turns wait for another relayer address or secret: {found}",
+        fix,
+        warning=True,
+    )
 
 
 def told_of_last_turn(outbox: Outbox, identity: Identity) -> tuple[str, bool]:

@@ -453,6 +453,19 @@ def outbox_path(environ: Mapping[str, str], holder: KeyHolder, origin: str) -> P
     return state_directory(environ) / f"outbox-{hashlib.sha256(whose).hexdigest()[:16]}.db"
 
 
+def other_outboxes(path: Path, holder: KeyHolder) -> dict[str, int]:
+    """Return the outboxes next to one, of other relayer addresses or keys, and how many turns wait in each.
+
+    They are named by their files. Counting needs no keys; empty and unreadable ones are left out.
+    """
+    counts: dict[str, int] = {}
+    for other in sorted(path.parent.glob("outbox-*.db")):
+        if other != path:
+            with contextlib.closing(Outbox(other, holder)) as outbox:
+                counts[other.name] = outbox.waiting()
+    return {name: count for name, count in counts.items() if count}
+
+
 class Outbox:
     """A bounded queue of captured turns, in order within each namespace, and values that are stored with it.
 
@@ -609,6 +622,24 @@ class Outbox:
             count = database.execute(f"DELETE FROM items WHERE {where}", values).rowcount  # noqa: S608 - placeholders only
         self._database.truncate_log()
         return count
+
+    def move_to(self, target: Outbox) -> int:
+        """Move what waits here to another outbox, and return how many items stay because they do not open.
+
+        An item is queued there before it is removed here. If the process is killed in between, it is delivered from both
+        under one idempotency key.
+
+        Raises:
+            OutboxFull: the target has no room for all; the rest stays here.
+        """
+        sealed = 0
+        for queued in self.queued():
+            if queued.item is None:
+                sealed += 1
+                continue
+            target.put(queued.item)
+            self.drop(queued.id, dead_only=False)
+        return sealed
 
     def remove(self, matches: Callable[[OutboxItem], bool]) -> int:
         """Destroy the items, waiting or dead, that match, and their traces in the write-ahead log; return how many there were."""

@@ -62,6 +62,7 @@ trust URL
 version --url URL
 acknowledge
 outbox status
+outbox deliver
 outbox list
 outbox retry --all
 outbox drop --all --waiting

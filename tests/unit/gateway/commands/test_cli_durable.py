@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -268,3 +269,54 @@ def test_the_kill_switch_is_named_where_switching_on_alone_does_not_help(run, mo
     monkeypatch.setenv("MEMRELAY_DISABLE", "1")
     assert "MEMRELAY_DISABLE is also set" in run("on")
     assert "off: MEMRELAY_DISABLE is set" in run("status")
+
+
+def _left_behind(wire, environ, secret=SECRET):
+    """Capture a turn for a relayer that does not answer, and return the name of the outbox in which it waits."""
+    before = set(Path(environ["HOME"]).rglob("outbox-*.db"))
+    with MemoryPlugin("http://127.0.0.1:9", secret=secret, environ=environ) as plugin:
+        plugin.after_turn(TURN)
+    (file,) = set(Path(environ["HOME"]).rglob("outbox-*.db")) - before
+    return file.name
+
+
+def test_turns_that_wait_for_a_former_address_are_told_and_delivered_to_the_relayer(typed, wire, environ):
+    name = _left_behind(wire, environ)
+    found = typed("doctor")
+    assert found.exit_code == 0, found.output
+    assert (
+        f"warn  other outboxes: turns wait for another relayer address or secret: 1 in {name}" in found.stdout
+    )
+    assert f"outbox deliver --file {name}" in found.stdout
+    assert json.loads(typed("outbox", "status", "--json").stdout)["other_outboxes"] == {name: 1}
+    assert "memrelay_gateway_outbox_other_waiting 1\n" in typed("outbox", "status", "--prometheus").stdout
+    (row,) = json.loads(typed("outbox", "list", "--file", name, "--json").stdout)
+    assert (row["agent"], row["state"]) == ("default", "waiting")
+    done = typed("outbox", "deliver", "--file", name)
+    assert done.exit_code == 0, done.output
+    assert "1 delivered, 0 waiting" in done.stdout
+    assert wire.texts("default") == [COFFEE]
+    assert "other outboxes" not in typed("doctor").stdout
+
+
+def test_turns_of_a_former_secret_are_delivered_with_it_or_destroyed(typed, wire, environ):
+    name = _left_behind(wire, environ, secret="07" * 32)
+    refused = typed("outbox", "deliver", "--file", name)
+    assert refused.exit_code == 1
+    assert "sealed with another secret, or damaged: 1 captured turns" in refused.output
+    assert not wire.texts("default")
+    assert "1 destroyed" in typed("outbox", "drop", "--all", "--waiting", "--file", name).stdout
+    assert "other outboxes" not in typed("doctor").stdout
+
+
+def test_what_cannot_be_delivered_now_waits_on_and_the_reason_is_told(typed, wire, environ, monkeypatch):
+    name = _left_behind(wire, environ)
+    monkeypatch.setenv("MEMRELAY_URL", "http://127.0.0.1:9")
+    refused = typed("outbox", "deliver", "--file", name)
+    assert refused.exit_code == 1
+    assert "0 delivered, 1 waiting" in refused.stdout
+    assert "no relayer answers at http://127.0.0.1:9" in refused.output
+
+
+def test_an_outbox_that_does_not_exist_is_a_wrong_use(typed):
+    assert typed("outbox", "list", "--file", "outbox-0.db").exit_code == 2
