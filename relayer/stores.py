@@ -27,15 +27,21 @@ from relayer.telemetry import log
 
 
 @asynccontextmanager
-async def opened_store(settings: RelayerSettings, clock: Clock) -> AsyncIterator[ObjectStore]:
+async def opened_store(
+    settings: RelayerSettings, clock: Clock, *, read_only: bool = False
+) -> AsyncIterator[ObjectStore]:
     """Open the store that the settings name while the block runs.
+
+    With ``read_only``, opening a directory writes nothing in it, so that a full or read-only disk can be read.
 
     Raises:
         StoreError: it cannot be used. No request is sent to a bucket yet.
     """
     address = settings.bucket
     if address is None:
-        store: ObjectStore = await DirectoryStore.open(objects_directory(settings.data), clock=clock)
+        store: ObjectStore = await DirectoryStore.open(
+            objects_directory(settings.data), clock=clock, read_only=read_only
+        )
     else:
         from relayer.adapters.s3_store import S3Store  # noqa: PLC0415 - boto3 costs 23 MiB, for buckets only
 

@@ -26,7 +26,7 @@ from relayer.access.quotas import Quotas
 from relayer.access.store_keys import read_store_key
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.crypto import RelayerKeys
-from relayer.errors import ConfigurationError, RelayerError
+from relayer.errors import ConfigurationError, RelayerError, StoreFull, StoreMisconfigured
 from relayer.log.collector import CollectionStage, Collector
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.objects import Layout, LogPorts
@@ -113,13 +113,13 @@ _Work = Callable[..., Awaitable[CommandReport]]
 
 
 def store_command(
-    title: str, *, accounts: bool = False, is_empty: bool = False
+    title: str, *, accounts: bool = False, is_empty: bool = False, read_only: bool = False
 ) -> Callable[[_Work], Callable[..., None]]:
     """Turn a function into a command. The function takes an open store and the command's options, and returns a report.
 
     The command prints the report. It exits with 1 if the report needs the attention of a person. The title is that of the
     progress bar. With ``accounts`` the command has an option for ids of accounts whose own object is lost; with ``is_empty``
-    the store may not exist yet.
+    the store may not exist yet; with ``read_only`` it is read, and may be on a full or read-only disk.
     """
 
     def made(work: _Work) -> Callable[..., None]:
@@ -129,7 +129,9 @@ def store_command(
 
             async def at_store() -> CommandReport:
                 progress = _shown(title, quiet=as_json)
-                async with _site(place, accounts or (), progress, is_empty=is_empty) as site:
+                async with _site(
+                    place, accounts or (), progress, is_empty=is_empty, read_only=read_only
+                ) as site:
                     return await work(site, **options)
 
             report = _run(at_store())
@@ -148,7 +150,7 @@ def store_command(
 
 @asynccontextmanager
 async def _site(
-    place: dict[str, Any], accounts: Sequence[str], progress: Progress, *, is_empty: bool
+    place: dict[str, Any], accounts: Sequence[str], progress: Progress, *, is_empty: bool, read_only: bool
 ) -> AsyncIterator[Site]:
     settings = load_settings(place, os.environ)
     configure(settings.log_format, settings.log_level)
@@ -164,7 +166,7 @@ async def _site(
     randomness = SystemRandomness()
     provider = key_provider(key, randomness)
     clock = SystemClock()
-    async with opened_store(settings, clock) as store:
+    async with opened_store(settings, clock, read_only=read_only) as store:
         store_key = randomness.bytes(SECRET_SIZE) if is_empty else await read_store_key(store, provider)
         ports = ports_over(store, settings, store_key, clock, randomness)
         yield Site(settings, provider, ports, progress, accounts_of(settings, accounts))
@@ -194,8 +196,8 @@ async def opened_backup(
     """
     settings = site.settings
     bucket = named.startswith("s3://")
-    if option == "from" and not bucket and not _is_store(Path(named)):
-        raise ConfigurationError(f"--from: no backup in {named}")
+    if option != "to" and not bucket and not _is_store(Path(named)):
+        raise ConfigurationError(f"--{option}: no backup in {named}")
     if option == "to":
         _check_apart(named, settings)
     if named:
@@ -207,7 +209,7 @@ async def opened_backup(
     except ConfigurationError as error:
         raise ConfigurationError(f"--{option}: {error}") from error
     clock = SystemClock()
-    async with opened_store(settings, clock) as store:
+    async with opened_store(settings, clock, read_only=option != "to") as store:
         yield BackupStore(replace(site.ports, store=store, clock=clock))
 
 
@@ -270,7 +272,7 @@ def _is_store(directory: Path) -> bool:
     return objects_directory(directory).is_dir()
 
 
-@store_command("verifying", accounts=True)
+@store_command("verifying", accounts=True, read_only=True)
 async def verify(
     site: Site,
     *,
@@ -319,7 +321,7 @@ async def repair(site: Site, *, namespace: _Name = None, apply: _Apply = False) 
     return reports.repairs(repairs, beyond, mended, apply=apply)
 
 
-@store_command("looking", accounts=True)
+@store_command("looking", accounts=True, read_only=True)
 async def inspect(
     site: Site, what: Annotated[str, typer.Argument(help="Name of a namespace, or key of an object.")]
 ) -> CommandReport:
@@ -341,7 +343,7 @@ async def inspect(
     return CommandReport(lines, {"found": [row_of_facts(facts) for facts in found]})
 
 
-@store_command("counting")
+@store_command("counting", read_only=True)
 async def stats(
     site: Site,
     *,
@@ -424,7 +426,7 @@ async def collect(site: Site, *, namespace: _Name = None) -> CommandReport:
     return CommandReport(lines, row | {"findings": reports.row_of(problems)}, not problems)
 
 
-@store_command("backing up")
+@store_command("backing up", read_only=True)
 async def backup(
     site: Site,
     *,
@@ -464,7 +466,11 @@ async def backup(
             done = await back_up(site.ports, target, progress=site.progress)
             dropped = await prune(target, keep) if keep is not None else 0
         if not done.findings:
-            await stamp(site.ports, Layout.backed_up())
+            try:
+                await stamp(site.ports, Layout.backed_up())
+            except (StoreFull, StoreMisconfigured) as error:
+                # The backup is complete. Only the metric of its time, which relayers read from the store, stays old.
+                log.warning("backup_not_recorded", why=str(error))
         return done, reports.backup(done, dropped)
 
     return (await once())[1] if every is None else await _again_and_again(once, every)

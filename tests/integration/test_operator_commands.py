@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from operator_site import ROOT, fill, site_at
 from processes import CLEAN, run_memrelay, wait_until
 from s3_servers import BUCKET, CREDENTIALS, S3Server
 from typed_commands import Done, run_relayer
+
+from relayer.adapters.directory_store import store as start
+from relayer.adapters.directory_store.tree import Tree, nothing_written
 
 TEXTS = [f"the {word} kettle is on shelf {number}" for number, word in enumerate(("red", "blue", "green"))]
 
@@ -98,6 +103,28 @@ def test_compact_stats_and_inspect_say_what_is_there(data: Path) -> None:
     key = str(slots(data)[0].relative_to(data / "objects"))
     assert "1 put" in memrelay("inspect", key, data=data).stdout
     assert memrelay("inspect", "nobody", data=data).returncode == 2
+
+
+def test_what_only_reads_works_on_a_disk_that_takes_no_writes(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = Tree.create
+
+    def refuse(tree: Tree, *arguments: Any) -> Any:
+        if Path(tree.path).is_relative_to(data):
+            raise nothing_written(OSError(errno.EROFS, "Read-only file system"), tree.path)
+        return create(tree, *arguments)
+
+    probe = start._probe
+    monkeypatch.setattr(Tree, "create", refuse)
+    monkeypatch.setattr(start, "_probe", lambda tree: refuse(tree) if str(data) in tree.path else probe(tree))
+    assert "the store is intact" in memrelay("verify", data=data).stdout
+    assert memrelay("stats", data=data).returncode == 0
+    assert memrelay("inspect", "researcher", data=data).returncode == 0
+    made = memrelay("backup", "--to", str(tmp_path / "backup"), data=data)
+    assert made.returncode == 0
+    assert "the backup is complete" in made.stdout
+    assert "EROFS" in memrelay("compact", data=data).stderr
 
 
 async def test_backup_and_restore_from_directory_to_directory(data: Path, tmp_path: Path) -> None:

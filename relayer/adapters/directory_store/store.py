@@ -1,6 +1,7 @@
 """The `ObjectStore` in a directory: worker threads, store times and waiting for locks around the blocking `Tree`.
 
-`open_tree` creates the directory, tests the file system with a race of two processes (`_probe`), and removes old leftovers.
+`open_tree` creates the directory, tests the file system with a race of two processes (`_probe`), and removes old leftovers;
+for commands that only read, it writes nothing.
 `DirectoryStore` runs each operation of `Tree` in a thread, and does not trust the time of one that took too long. Small objects
 that are in the page cache are read without a thread (`at_hand`).
 """
@@ -150,13 +151,15 @@ print(*won)
 """
 
 
-def open_tree(where: str | Path, now_ms: int, *, tried: bool = False) -> Tree:
+def open_tree(where: str | Path, now_ms: int, *, tried: bool = False, read_only: bool = False) -> Tree:
     """Return the tree at ``where``, ready for use. This blocks.
 
     Args:
         where: the directory; created if it does not exist.
         now_ms: the time, which decides which leftovers are old.
         tried: whether another process of this machine has just tested the file system, so that it is not tested again.
+        read_only: whether the caller only reads. Then nothing is created, tested or removed, so that a full or read-only
+            file system can be read; the directory must exist.
 
     Raises:
         StoreMisconfigured: the directory or its file system cannot be used; the message says what to do.
@@ -165,6 +168,8 @@ def open_tree(where: str | Path, now_ms: int, *, tried: bool = False) -> Tree:
     """
     path = str(Path(where).absolute())
     try:
+        if read_only:
+            return Tree(path)
         missing = [folder for folder in (Path(path), *Path(path).parents) if not folder.is_dir()]
         for folder in reversed(missing):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -312,7 +317,9 @@ class DirectoryStore:
         self._closed = False
 
     @classmethod
-    async def open(cls, path: str | Path, *, clock: Clock, tried: bool = False) -> Self:
+    async def open(
+        cls, path: str | Path, *, clock: Clock, tried: bool = False, read_only: bool = False
+    ) -> Self:
         """Open the store in a directory, which is created if it does not exist.
 
         Files that crashed writers left in ``.staging`` more than an hour ago are removed.
@@ -321,12 +328,15 @@ class DirectoryStore:
             path: the directory.
             clock: the source of the current time.
             tried: whether another process has just tested the file system, so that it is not tested again.
+            read_only: whether the caller only reads; then the directory must exist, and nothing is written in it.
 
         Raises:
             StoreMisconfigured: the directory cannot be used, or its file system lacks a needed feature.
             StoreFull: there is no space.
         """
-        tree = await asyncio.to_thread(partial(open_tree, tried=tried), path, clock.now_ms())
+        tree = await asyncio.to_thread(
+            partial(open_tree, tried=tried, read_only=read_only), path, clock.now_ms()
+        )
         return cls(tree, clock)
 
     @property
