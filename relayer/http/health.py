@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 from relayer.access.store_keys import FleetKeys, check_rights, probe
 from relayer.errors import StoreError, StoreFull, StoreUnavailable, WrongRelayerKey
@@ -39,6 +38,9 @@ class Readiness:
         self._watched: dict[str, Callable[[], str]] = {}
         self._rights_at = float("-inf")
         self._store_state = "ok"
+        # If the store is full, reads go on, and each write gets an error that says so.
+        self._full = ""
+        self.watch("room", lambda: self._full)
 
     def watch(self, name: str, trouble: Callable[[], str]) -> None:
         """Report a check that is not needed to serve; ``trouble`` returns the problem, or an empty text if there is none."""
@@ -88,9 +90,11 @@ class Readiness:
                 # Check that the store would not refuse requests; at most every ten seconds while it is fine.
                 now = self._ports.clock.monotonic()
                 if now - self._rights_at >= _RIGHTS_SECONDS:
-                    # If the store is full, reads go on, and each write gets an error that says so.
-                    with suppress(StoreFull):
+                    try:
                         await check_rights(self._ports, probed)
+                        self._full = ""
+                    except StoreFull as error:
+                        self._full = f"{error.code}, nothing can be stored: {error.fix}"
                     self._rights_at = now
         except WrongRelayerKey:
             return {

@@ -103,7 +103,8 @@ def nothing_written(error: OSError, path: str) -> StoreError:
     if error.errno in _FORBIDDEN:
         return StoreMisconfigured(
             f"user id {os.geteuid()} is not allowed to use {path} ({name}): "
-            "it needs read, write and search permission there, on a file system that is mounted writable"
+            "it needs read, write and search permission there, on a file system that is mounted writable",
+            fix="give the relayer write permission in its data directory, on a file system that is mounted writable",
         )
     if error.errno in _BLOCKED:
         return StoreMisconfigured(
@@ -199,9 +200,11 @@ class Tree:
             raise nothing_written(error, self._full(key)) from error
 
     def create(self, key: str, data: bytes) -> str | None:
-        """Write the object and return its etag, or return None if the name is taken."""
-        if self.exists(key):
-            return None
+        """Write the object and return its etag, or return None if the name is taken.
+
+        Also if the name is taken, the data is written to a staging file first. So readiness, which creates an existing object,
+        sees that a file system is read-only or full.
+        """
         with self._staged(key, data) as staged:
             try:
                 os.link(staged, key, src_dir_fd=self.root, dst_dir_fd=self.root)

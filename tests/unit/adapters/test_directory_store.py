@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from unittest.mock import ANY
 
 import pytest
@@ -218,6 +218,43 @@ asyncio.run(main())
 
 def test_a_full_disk_is_store_full_and_leaves_no_trace(folder: Path) -> None:
     assert answer(child(FULL, str(folder))) == "full True full True kept Absent [] Created"
+
+
+def make_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on this disk takes no writes; what exists can be read."""
+    opened, made = os.open, os.mkdir
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    def open_(path: str, flags: int, *rest: int, **options: int) -> int:
+        return opened(path, flags, *rest, **options) if not flags & os.O_ACCMODE else refuse()
+
+    def mkdir(path: str, *rest: int, dir_fd: int | None = None) -> None:
+        try:
+            os.stat(path, dir_fd=dir_fd)
+        except FileNotFoundError:
+            refuse()
+        made(path, *rest, dir_fd=dir_fd)
+
+    for name, replacement in {"open": open_, "mkdir": mkdir, "link": refuse, "unlink": refuse}.items():
+        monkeypatch.setattr(os, name, replacement)
+
+
+async def test_a_store_on_a_read_only_disk_can_be_read_and_says_that_it_takes_no_writes(
+    store: DirectoryStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.create(KEY, b"data")
+    make_read_only(monkeypatch)
+    with pytest.raises(StoreMisconfigured, match="EROFS"):
+        await store.create(KEY, b"data")
+    with pytest.raises(StoreMisconfigured, match="EROFS"):
+        await DirectoryStore.open(folder, clock=SystemClock())
+    reading = await DirectoryStore.open(folder, clock=SystemClock(), read_only=True)
+    found = await reading.get(KEY)
+    await reading.close()
+    assert isinstance(found, Found)
+    assert found.data == b"data"
 
 
 async def test_a_data_directory_that_is_a_file_names_the_fix(tmp_path: Path) -> None:

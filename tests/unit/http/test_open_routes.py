@@ -9,7 +9,7 @@ from border import Border, border
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
-from relayer.errors import StoreMisconfigured, StoreUnavailable
+from relayer.errors import StoreError, StoreFull, StoreMisconfigured, StoreUnavailable
 from relayer.http.problems import CODES
 from relayer.http.routes import table
 from relayer.testing.local_relayer import RecordingStore
@@ -64,25 +64,39 @@ async def test_ready_says_no_while_draining_and_when_the_store_or_the_clock_fail
 
 
 class _ReadOnly(RecordingStore):
-    refusing = False
+    refusal: StoreError | None = None
 
     async def create(self, key, data):
-        if self.refusing:
-            raise StoreMisconfigured(
-                "s3://private at https://store.internal: no", code="access_denied", fix="grant it"
-            )
+        if self.refusal:
+            raise self.refusal
         return await super().create(key, data)
 
 
 async def test_a_replica_that_may_not_write_any_more_is_not_ready_and_says_why_without_addresses() -> None:
     store = _ReadOnly(MemoryStore(SystemClock()))
     async with border(store) as at:
-        store.refusing = True
+        store.refusal = StoreMisconfigured(
+            "s3://private at https://store.internal: no", code="access_denied", fix="grant it"
+        )
         answer = await at.http.get(f"{at.url}/ready")
         assert (answer.status_code, answer.json()["checks"]["store"]) == (503, "access_denied: grant it")
         assert "internal" not in answer.text
-        store.refusing = False
+        store.refusal = None
         assert (await at.relayer.readiness._probe())["store"] == "ok"
+
+
+async def test_a_full_store_is_told_while_reads_go_on() -> None:
+    store = _ReadOnly(MemoryStore(SystemClock()))
+    async with border(store) as at:
+        store.refusal = StoreFull("/private: no room")
+        answer = await at.http.get(f"{at.url}/ready")
+        document = answer.json()
+        assert (answer.status_code, document["degraded"]) == (200, True)
+        assert document["checks"]["room"] == f"full, nothing can be stored: {StoreFull.fix}"
+        store.refusal = None
+        at.relayer.readiness._rights_at = float("-inf")
+        await at.relayer.readiness._probe()
+        assert (await at.relayer.readiness.check()).checks["room"] == "ok"
 
 
 async def test_balancers_that_ask_often_do_not_wear_out_the_store(at: Border) -> None:
