@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,16 +21,20 @@ from gateway_plugin.calls.trust import IDENTITY_VARIABLE
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.keys.identity import Identity, KeyHolder, RootHolder, typed
+from gateway_plugin.keys.invitations import day_of
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable, other_outboxes
+from gateway_plugin.outbox.sender import Positions
 from gateway_plugin.sessions import WHY_MARK, Toggles
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.turn.status import without_effect
-from relayer.wire.schemas import AnalyzeRequest, RecallRequest, TurnItem
+from relayer.wire.fields import Position
+from relayer.wire.schemas import AnalyzeRequest, DeleteRequest, RecallRequest, TurnItem
 
 CANARY: Final = "memrelay-canary"
 """The name of the canary's namespace, below the agent's own."""
 
 _SKEW_SECONDS: Final = 5
+_EXPIRES_SOON_SECONDS: Final = 14 * 86_400
 _CANARY_SECONDS: Final = 30.0
 _PAUSE: Final = 0.5
 
@@ -68,7 +72,7 @@ async def examine(
     if told:
         # The check passes, because a configuration of an earlier plugin may keep settings that have no effect.
         yield Check("settings", True, "; ".join(told))
-    yield Check("keys", True, f"account {identity.account}, agent {identity.agent}; from {secret_from}")
+    yield _keys(identity, holder, secret_from, clock.now())
     yield _outbox(outbox)
     if others := other_outboxes(outbox.path, holder):
         yield _others(others)
@@ -78,10 +82,9 @@ async def examine(
         yield result
         if not result.ok:
             return
-    ahead = client.clock_offset
-    yield Check(
-        "clock", abs(ahead) <= _SKEW_SECONDS, f"{ahead:+d} s to the relayer's", "set this machine's clock"
-    )
+    if seen := Positions(outbox).newest(identity.ref):
+        yield await _history(client, identity, seen)
+    yield _clock(client.clock_offset)
     yield SKIPPED if settings.disabled else await canary(client, identity, clock=clock, holder=holder)
 
 
@@ -92,7 +95,8 @@ SKIPPED: Final = Check("canary", True, "not written: memory is switched off by M
 async def canary(client: RelayerClient, identity: Identity, *, clock: Clock, holder: KeyHolder) -> Check:
     """Capture a message in the canary's own namespace, recall it, and delete the namespace permanently.
 
-    If only one agent's keys are held, which do not permit permanent deletion, the memory is only forgotten.
+    If only one agent's keys are held, which do not permit permanent deletion, all that is in the namespace is forgotten, also
+    what an earlier canary left. The next canary with the root secret deletes it.
     """
     word = secrets.token_hex(6)
     whose = replace(identity, namespace=f"{identity.namespace}/{CANARY}")
@@ -104,10 +108,10 @@ async def canary(client: RelayerClient, identity: Identity, *, clock: Clock, hol
         question = RecallRequest(query=f"What is the harbour's canary called? {word}", limit=5, floor=0)
         found = await _until_found(client, whose, question, word)
         took = clock.monotonic() - start
-        await _taken_away(client, whose, holder, found)
+        await _taken_away(client, whose, holder)
     except GatewayError as error:
         with contextlib.suppress(GatewayError):
-            await _taken_away(client, whose, holder, ())
+            await _taken_away(client, whose, holder)
         return Check("canary", False, str(error), "see the checks above, and the relayer's log")
     if not found:
         return Check(
@@ -116,16 +120,13 @@ async def canary(client: RelayerClient, identity: Identity, *, clock: Clock, hol
     return Check("canary", True, f"written and recalled in {took:.1f} s")
 
 
-async def _taken_away(
-    client: RelayerClient, whose: Identity, holder: KeyHolder, found: Sequence[str]
-) -> None:
+async def _taken_away(client: RelayerClient, whose: Identity, holder: KeyHolder) -> None:
     if isinstance(holder, RootHolder):
         person = holder.person(whose.agent, whose.namespace)
         counted = await client.erase_namespace(person)
         await client.erase_namespace(person, confirm=counted.confirm)
         return
-    for memory_id in found:
-        await client.forget(whose, memory_id)
+    await client.delete(whose, DeleteRequest(everything=True))
 
 
 async def _until_found(
@@ -160,6 +161,37 @@ def _switches(settings: PluginSettings, toggles: Toggles, agent: str) -> Check:
             off.append(f"memory is off for agent {agent}")
             fixes.append(f"memrelay-gateway on --agent {typed(agent)}")
     return Check("switches", not off, "; ".join(off) or "all on", "; ".join(fixes))
+
+
+def _keys(identity: Identity, holder: KeyHolder, secret_from: str, now: float) -> Check:
+    found = f"account {identity.account}, agent {identity.agent}; from {secret_from}"
+    if isinstance(holder, RootHolder):
+        return Check("keys", True, found)
+    until = holder.not_after
+    fix = (
+        f"memrelay-gateway keys export --agent {typed(identity.agent)} on the host that has the root secret, "
+        "and set what it prints here"
+    )
+    state = "expire on" if now <= until else "expired on"
+    return Check(
+        "keys",
+        now <= until,
+        f"{found}; they {state} {day_of(until)}",
+        fix,
+        warning=now > until - _EXPIRES_SOON_SECONDS,
+    )
+
+
+def _clock(offset: int) -> Check:
+    """Compare the clocks; ``offset`` is the relayer's time minus that of this machine, in seconds."""
+    if abs(offset) <= _SKEW_SECONDS:
+        return Check("clock", True, f"{offset:+d} s to the relayer's")
+    return Check(
+        "clock",
+        False,
+        f"this machine's clock is {abs(offset)} s {'behind' if offset > 0 else 'ahead of'} the relayer's",
+        "run date -u on both machines; on the one that is wrong: timedatectl set-ntp true",
+    )
 
 
 def _outbox(outbox: Outbox) -> Check:
@@ -250,11 +282,32 @@ async def _accepted(client: RelayerClient, identity: Identity) -> Check:
         listed = await client.namespaces(identity, limit=1)
     except GatewayError as error:
         refused = isinstance(error, RelayerRefused)
-        fix = f"memrelay serve --accounts {identity.account}" if refused else "see what answers there"
+        # The list of --accounts is complete: one with this account alone would shut out the others.
+        served = f"add {identity.account} to the accounts that the relayer already serves (--accounts, MEMRELAY_ACCOUNTS)"
+        fix = f"{served}; its log names the rule that refused" if refused else "see what answers there"
         return Check("accepted", False, str(error), fix)
     # A page may be empty although there are more.
     stored = listed.namespaces or listed.next_cursor
     return Check("accepted", True, "yes" if stored else "yes, and nothing is stored yet")
+
+
+async def _history(client: RelayerClient, identity: Identity, seen: Position) -> Check:
+    """Ask the relayer whether its log contains the newest position that this gateway has seen."""
+    request = RecallRequest(query=CANARY, limit=1, min_position=seen)
+    fix = f"restore a newer backup, or accept it: memrelay-gateway doctor --accept-rollback --agent {typed(identity.namespace)}"
+    try:
+        answer = await client.recall(identity, request, deadline=_CANARY_SECONDS)
+    except GatewayError as error:
+        code = error.code if isinstance(error, RelayerRefused) else ""
+        # So much was written since then that the relayer cannot compare it any more.
+        if code == "position_unknown":
+            return Check("history", True, "newer than what this gateway has seen")
+        if code != "rollback_detected":
+            return Check("history", False, str(error), "see the relayer's log")
+    else:
+        if answer.position is not None:
+            return Check("history", True, "complete, as far as this gateway has seen it")
+    return Check("history", False, "memories that this gateway has seen are missing from the store", fix)
 
 
 def _parts(version: str) -> tuple[int, ...]:

@@ -34,7 +34,17 @@ from gateway_plugin.doctor import CANARY
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.files.exports import send_items
 from gateway_plugin.keys.gateway_secret import recover_secret
-from gateway_plugin.keys.identity import DEFAULT_NAME, OWNER, Identity, RootHolder, mint, named, typed
+from gateway_plugin.keys.identity import (
+    DEFAULT_NAME,
+    OWNER,
+    AgentHolder,
+    Identity,
+    RootHolder,
+    mint,
+    named,
+    typed,
+)
+from gateway_plugin.keys.invitations import day_of
 from gateway_plugin.recall.sharing import Share, Shares
 from gateway_plugin.setup import shares_path
 from relayer.wire import codec as base64url
@@ -64,6 +74,8 @@ def keys_show(run: Run) -> None:
         "namespace": context.identity.namespace,
         "relayer": context.settings.url,
     }
+    if isinstance(context.holder, AgentHolder):
+        document["valid_until"] = day_of(context.holder.not_after)
     try:
         fleet: FleetList = asyncio.run(used(context.settings, lambda client: client.fleet()))
     except GatewayError as error:
@@ -96,6 +108,9 @@ def keys_export(
     }
     run.json(lines)
     run.raw("\n".join(f"{name}={value}" for name, value in lines.items()))
+    if not run.as_json:
+        # Standard output is what the other host reads.
+        typer.echo(f"valid until {day_of(certificate.not_after)}; export them again before", err=True)
 
 
 @command(keys, "recovery", agent=None, url=None)

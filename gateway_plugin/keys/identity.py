@@ -613,14 +613,18 @@ class RootHolder:
 
 
 class AgentHolder:
-    """The keys of one agent: holds its secret and the certificate that the gateway with the root secret issued."""
+    """The keys of one agent: holds its secret and the certificate that the gateway with the root secret issued.
+
+    Attributes:
+        not_after: when the certificate ends, in seconds since the epoch.
+    """
 
     def __init__(self, keys: AgentKeys, certificate: Certificate, header: str) -> None:
         self.account = certificate.account
         self.only_agent = certificate.agent
         self.local_key = derive(keys.secret, "local")
         self._keys = keys
-        self._not_after = certificate.not_after
+        self.not_after = certificate.not_after
         self._header = header
 
     @classmethod
@@ -650,7 +654,7 @@ class AgentHolder:
 
     def header(self, now: int) -> str:
         """Return the certificate. Raises `IdentityError`: it ran out."""
-        if now > self._not_after:
+        if now > self.not_after:
             raise IdentityError(
                 f"the certificate of agent {self.only_agent!r} has expired; create a new one with `memrelay-gateway keys export` on the host that has the root secret"
             )

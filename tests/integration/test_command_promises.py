@@ -77,6 +77,26 @@ def test_a_canary_leaves_nothing(site: PluginSite) -> None:
         assert listed["memories"] == []
 
 
+def test_canaries_with_exported_keys_leave_nothing_live_and_the_root_secret_deletes_them(
+    site: PluginSite,
+) -> None:
+    exported = site.command("keys", "export", "--agent", "coder").stdout.split()
+    host = {name: value for name, value in site.environment.items() if name != "MEMRELAY_SECRET"}
+    host |= dict(line.split("=", 1) for line in exported)
+    # What a canary left that could not take itself away.
+    left = run_gateway(host, "remember", "The canary of yesterday", "--agent", "coder/memrelay-canary")
+    assert left.returncode == 0, left.stderr
+    done = run_gateway(host, "doctor", "--canary", "--agent", "coder")
+    assert "written and recalled in" in done.stdout, done.stderr
+    assert site.json("list", "--agent", "coder/memrelay-canary")["memories"] == []
+    assert site.json("list", "--state", "forgotten", "--agent", "coder/memrelay-canary")["memories"]
+    site.command("doctor", "--canary", "--agent", "coder")
+    listed = site.json("namespaces", "--agent", "coder")["namespaces"]
+    assert not [
+        view for view in listed if view["name"] == "coder/memrelay-canary" and view["state"] == "live"
+    ]
+
+
 def test_an_id_of_another_agent_is_looked_for_in_the_named_ones_ids(site: PluginSite) -> None:
     site.command("remember", "The ferry leaves at nine", "--agent", "coder")
     site.command("remember", "The harbour closes in winter", "--agent", "ops")

@@ -14,6 +14,7 @@ from gateway_plugin import MemoryPlugin
 from gateway_plugin.cli import app
 from gateway_plugin.keys import gateway_secret
 from gateway_plugin.turn.gates import HostTurn
+from relayer.wire.fields import Position
 
 
 def test_a_refused_turn_is_listed_and_can_be_tried_again(typed, plugin, wire):
@@ -148,9 +149,9 @@ def test_a_doctor_names_the_variable_or_the_file_that_the_keys_are_from(typed, m
         (
             lambda wire, env: wire.script.extend([None, answer(401, "unauthorized")]),
             "accepted",
-            "--accounts 0x",
+            "to the accounts that the relayer already serves",
         ),
-        (lambda wire, env: setattr(wire, "clock_ahead", 600), "clock", "clock"),
+        (lambda wire, env: setattr(wire, "clock_ahead", 600), "clock", "run date -u on both machines"),
     ],
 )
 def test_a_doctor_names_what_fails_and_the_fix(typed, wire, monkeypatch, breakage, check, fix):
@@ -181,7 +182,6 @@ def test_a_relayer_that_needs_a_newer_gateway_names_both_versions(typed, wire):
 def test_a_rollback_is_accepted_by_the_command_that_is_named(typed, wire, environ):
     from gateway_plugin.keys.identity import NamespaceRef
     from gateway_plugin.outbox.sender import Positions
-    from relayer.wire.fields import Position
 
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
         positions = Positions(plugin._inner._outbox)
@@ -193,8 +193,6 @@ def test_a_rollback_is_accepted_by_the_command_that_is_named(typed, wire, enviro
 
 
 def test_a_running_gateway_follows_when_a_rollback_is_accepted(typed, wire, environ):
-    from relayer.wire.fields import Position
-
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
         wire.position = Position(seq=5, digest="0" * 64)
         assert plugin.before_turn("How do I take my coffee?").status == "empty"
@@ -320,3 +318,51 @@ def test_what_cannot_be_delivered_now_waits_on_and_the_reason_is_told(typed, wir
 
 def test_an_outbox_that_does_not_exist_is_a_wrong_use(typed):
     assert typed("outbox", "list", "--file", "outbox-0.db").exit_code == 2
+
+
+def test_a_doctor_tells_a_store_that_was_set_back(typed, wire, environ):
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        wire.position = Position(seq=5, digest="0" * 64)
+        assert plugin.before_turn(QUESTION).status == "empty"
+    assert "ok    history: complete" in typed("doctor").stdout
+    wire.position = None
+    found = typed("doctor")
+    assert found.exit_code == 1
+    assert "FAIL  history: memories that this gateway has seen are missing" in found.stdout
+    assert "doctor --accept-rollback --agent main" in found.stdout
+    assert typed("doctor", "--accept-rollback", "--agent", "main").exit_code == 0
+    assert typed("doctor").exit_code == 0
+
+
+@pytest.fixture
+def exported(typed, monkeypatch):
+    """Types a command on a host that has only the keys of agent coder, which were exported for some days."""
+
+    def on_another_host(days, *arguments):
+        done = typed("keys", "export", "--agent", "coder", "--days", days)
+        assert "valid until 20" in done.stderr
+        monkeypatch.setattr(gateway_secret, "_taken", {})
+        for line in done.stdout.splitlines():
+            monkeypatch.setenv(*line.split("=", 1))
+        return CliRunner().invoke(app, [*arguments, "--agent", "coder"])
+
+    return on_another_host
+
+
+def test_the_end_of_exported_keys_is_shown(exported):
+    assert "valid until" in exported("30", "keys", "show").stdout
+
+
+@pytest.mark.parametrize(("days", "word"), [("30", "ok  "), ("3", "warn")])
+def test_a_doctor_warns_before_exported_keys_expire(exported, days, word):
+    found = exported(days, "doctor")
+    assert found.exit_code == 0, found.output
+    (line,) = [line for line in found.stdout.splitlines() if " keys: " in line]
+    assert line.startswith(word)
+    assert "they expire on 20" in line
+
+
+def test_a_canary_with_exported_keys_leaves_no_live_memory(exported, wire):
+    found = exported("30", "doctor", "--canary")
+    assert found.exit_code == 0, found.output
+    assert wire.texts("coder/memrelay-canary") == []
