@@ -199,7 +199,7 @@ async def opened_backup(
     if option != "to" and not bucket and not _is_store(Path(named)):
         raise ConfigurationError(f"--{option}: no backup in {named}")
     if option == "to":
-        _check_apart(named, settings)
+        _check_apart(named, endpoint_url, settings)
     if named:
         place = {"store": named} if bucket else {"store": None, "data": Path(named)}
         own = {"endpoint_url": endpoint_url or settings.endpoint_url, "region": region or settings.region}
@@ -213,13 +213,18 @@ async def opened_backup(
         yield BackupStore(replace(site.ports, store=store, clock=clock))
 
 
-def _check_apart(named: str, settings: RelayerSettings) -> None:
+def _check_apart(named: str, endpoint_url: str | None, settings: RelayerSettings) -> None:
     if not named:
         raise ConfigurationError("--to: give a directory, or s3://BUCKET/PREFIX")
-    if settings.store is not None or named.startswith("s3://"):
-        return
-    objects = objects_directory(settings.data).resolve()
-    if objects in objects_directory(Path(named)).resolve().parents:
+    if settings.bucket is None and not named.startswith("s3://"):
+        objects = objects_directory(settings.data).resolve()
+        target = objects_directory(Path(named)).resolve()
+        inside = target.is_relative_to(objects)
+    elif settings.store is not None and endpoint_url in {None, settings.endpoint_url}:
+        inside = f"{named.rstrip('/')}/".startswith(f"{settings.store.rstrip('/')}/")
+    else:
+        inside = False
+    if inside:
         raise ConfigurationError(
             f"--to: {named} is inside the store; give a place that survives the loss of the store"
         )

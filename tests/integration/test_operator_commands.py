@@ -19,6 +19,9 @@ from typed_commands import Done, run_relayer
 
 from relayer.adapters.directory_store import store as start
 from relayer.adapters.directory_store.tree import Tree, nothing_written
+from relayer.commands.operator_work import _check_apart
+from relayer.errors import ConfigurationError
+from relayer.settings.config import load_settings
 
 TEXTS = [f"the {word} kettle is on shelf {number}" for number, word in enumerate(("red", "blue", "green"))]
 
@@ -235,6 +238,18 @@ def test_a_backup_inside_the_store_is_refused(data: Path) -> None:
     done = memrelay("backup", "--to", str(data / "objects" / "backup"), data=data)
     assert (done.returncode, "inside the store" in done.stderr) == (2, True)
     assert not (data / "objects" / "backup").exists()
+
+
+@pytest.mark.parametrize("below", ["", "/", "/deeper"])
+def test_a_backup_to_the_place_of_the_store_is_refused(data: Path, below: str) -> None:
+    if below != "/deeper":
+        assert "is inside the store" in memrelay("backup", "--to", f"{data}{below}", data=data).stderr
+    store = "s3://memories/team"
+    settings = load_settings({"data": data, "store": store}, {})
+    with pytest.raises(ConfigurationError, match="is inside the store"):
+        _check_apart(f"{store}{below}", None, settings)
+    _check_apart("s3://memories/team-backup", None, settings)
+    _check_apart(store, "https://other.example.org", settings)
 
 
 def test_what_cannot_be_printed_ends_in_one_line(data: Path) -> None:
