@@ -503,10 +503,11 @@ def filter_of(tags: Sequence[str] | None, conditions: Sequence[str] | None) -> d
 
 def sender_ids(senders: Sequence[str] | None) -> tuple[str, ...]:
     """Return the ids of people as they are stored with memories. An id that is stored so already stays the same."""
-    people = [one.partition(":") for one in senders or ()]
+    people = [unquote(one).partition(":") for one in senders or ()]
     if not all(platform.strip() and name.strip() for platform, _, name in people):
         fail(USAGE, "--sender: give a platform and an id", "--sender telegram:222")
-    return tuple(dict.fromkeys(platform_id(platform, unquote(name)) for platform, _, name in people))
+    # The platform is given again, so that of an id in which it is stored twice nothing is left out.
+    return tuple(dict.fromkeys(platform_id(platform, f"{platform}:{name}") for platform, _, name in people))
 
 
 def audiences_of(senders: Sequence[str]) -> tuple[str, ...]:

@@ -302,12 +302,15 @@ _MAX_ID: Final = 200
 def platform_id(platform: str, name: str) -> str:
     """Return the id of a person or a chat as it is stored with memories: normalized, without white space or commas.
 
+    The name may begin with the platform already.
+
     Example:
-        >>> platform_id("Telegram", "777")
-        'telegram:777'
+        >>> platform_id("Telegram", "777"), platform_id("telegram", "Telegram:777")
+        ('telegram:777', 'telegram:777')
     """
     folded = unicodedata.normalize("NFKC", name).strip().casefold()
-    known = f"{quote(platform.strip().casefold())}:{quote(folded, safe=':@+!#$*~')}"
+    where = platform.strip().casefold()
+    known = f"{quote(where)}:{quote(folded.removeprefix(f'{where}:'), safe=':@+!#$*~')}"
     return known if len(known) <= _MAX_ID else f"hashed:{hashlib.sha256(known.encode()).hexdigest()}"
 
 

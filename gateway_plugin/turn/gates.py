@@ -66,8 +66,8 @@ class HostTurn:
         audience: the kind of chat in which the answer is read, if the host knows better than the session key. Set it if
             you can: if the key names a platform but no kind of chat, only what a group may know is recalled, and what is
             said is not disclosed in groups.
-        sender: the host's id of the person who wrote. It attributes words in a group to that person, and selects the
-            namespace if ``namespace.scope`` is ``agent+sender``.
+        sender: the host's id of the person who wrote, with or without the platform before it (``777``, ``telegram:777``). It
+            attributes words in a group to that person, and selects the namespace if ``namespace.scope`` is ``agent+sender``.
         platform: the platform on which the person wrote; "" takes it from the session key.
         workspace: the host's id of the workspace; it selects the namespace if the scope is ``agent+workspace``.
         trigger: what started the run: ``user``, ``cron``, ``heartbeat``, ...; "" if the host does not say.

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway_plugin.commands.run import sender_ids
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.files.markdown import without_notes
 from gateway_plugin.keys.identity import parse_session_key, platform_id
@@ -137,6 +138,16 @@ def test_what_the_owner_told_outside_of_chats_is_no_other_persons_own(key, asks,
     one = one.model_copy(update={"audience": "agent", "source": SourceInfo()})
     hearing = turn(key, asks, frozenset({"telegram:777"})).hearing
     assert voice(one, hearing, noted=False) == f"said by {told}"
+
+
+def test_a_host_may_give_ids_with_the_platform_or_without_it():
+    said = turn(CREW, "telegram:777", frozenset({"telegram:777"}))
+    assert said.person == turn(CREW, "777", frozenset()).person == "telegram:777"
+    assert voice(memory(said, "", shared=False), said.hearing, noted=False).startswith("said by the user")
+    assert platform_id("Telegram", " Telegram:777 ") == platform_id("telegram", "777")
+    assert platform_id("tele", "telegram:777") == "tele:telegram:777"
+    assert sender_ids(["telegram:telegram:777"]) == ("telegram:telegram:777",)
+    assert sender_ids(["my%20chat:a%2C b"]) == ("my%20chat:a%2C%20b",)
 
 
 def test_an_id_of_any_length_is_one_that_the_relayer_takes():
