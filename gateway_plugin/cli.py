@@ -269,7 +269,8 @@ def list_memories(
     if answer.total:
         run.say(f"{len(answer.memories)} of {answer.total} memories of {namespace}")
     elif wanted or audiences:
-        run.say(f"No memory of {namespace} passes these filters.")
+        ids = " Ids of senders are source.sender in list --json." if audiences else ""
+        run.say(f"No memory of {namespace} passes these filters.{ids}")
     elif kind or state:
         run.say(f"No memory of {namespace} is of this kind and state.")
     else:

@@ -844,10 +844,11 @@ class AsyncMemory:
         """
         client, whose = await self._client(), self._whose(user)
         known = await client.get_memory(whose, _text("memory_id", memory_id), deadline=self._timeout)
-        answer = await client.erase(self._person(whose), memory_id, deadline=self._timeout)
         texts = {one.text for one in (known.memory, *known.history)}
+        # Before the relayer erases them, so that none is delivered afterwards.
         with self._outbox() as outbox:
             waiting = erase_texts(outbox, whose.namespace, texts)
+        answer = await client.erase(self._person(whose), memory_id, deadline=self._timeout)
         return _report(answer.erasure, waiting)
 
     async def erase_all(self, *, user: str | None = None) -> ErasureReport:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
@@ -26,6 +27,7 @@ from gateway_plugin.commands.run import (
 )
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.keys.identity import Identity, NamespaceRef, RootHolder, typed
+from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.outbox.sender import erase_people, erase_texts, forget_namespace
 from gateway_plugin.recall.consolidation import ConsolidationReport, Difference, difference, last_report, take
 from relayer.wire.amounts import parse_seconds
@@ -269,22 +271,40 @@ def _as_a_person(context: CliContext) -> CliContext:
 
 
 def _erase_memory(run: Run, context: CliContext, memory_id: str, *, yes: bool) -> None:
+    identity = context.identity
     texts = with_client(
-        context.settings, lambda client: _texts(client, context.identity, memory_id, must_exist=not yes)
+        context.settings, lambda client: _texts(client, identity, memory_id, must_exist=not yes)
     )
     if not yes:
         shown = "\n".join(f"  {text}" for text in texts)
         run.tell(
-            {"dry_run": True, "namespace": context.identity.namespace, "id": memory_id, "texts": texts},
+            {"dry_run": True, "namespace": identity.namespace, "id": memory_id, "texts": texts},
             f"would be erased, together with everything derived from it:\n{shown}\ndo it: --yes",
         )
         return
-    answer = with_client(context.settings, lambda client: client.erase(context.identity, memory_id))
-    with open_outbox(context) as outbox:
-        waiting = erase_texts(outbox, context.identity.namespace, texts)
-    if answer.erasure is None:
-        fail(FAILED, "the relayer sent no report: it is older than this gateway", "")
+    with _erased_here(context, lambda outbox: erase_texts(outbox, identity.namespace, texts)) as waiting:
+        answer = with_client(context.settings, lambda client: client.erase(identity, memory_id))
     _print(run, answer.erasure, waiting)
+
+
+@contextmanager
+def _erased_here(context: CliContext, erase_waiting: Callable[[Outbox], int]) -> Iterator[int]:
+    """Erase what waits on this machine and yield its number of turns; the relayer is asked in the ``with`` block.
+
+    What waits goes first, so that none of it is delivered after the relayer has erased the rest. If the relayer fails then, what is
+    done and what remains to be done is printed.
+    """
+    with open_outbox(context) as outbox:
+        waiting = erase_waiting(outbox)
+    try:
+        yield waiting
+    except typer.Exit:
+        typer.echo(
+            f"undelivered turns that are erased on this machine: {waiting}; what the relayer stores is not erased: "
+            "run the same command again when this is solved",
+            err=True,
+        )
+        raise
 
 
 def _erase_people(run: Run, context: CliContext, senders: tuple[str, ...], *, yes: bool) -> None:
@@ -302,23 +322,22 @@ def _erase_people(run: Run, context: CliContext, senders: tuple[str, ...], *, ye
             answer = await client.delete(identity, request)
         return first.matched, reports
 
-    waiting = 0
-    if yes:
-        # First, so that nothing of them is delivered after it was erased.
-        with open_outbox(context) as outbox:
-            waiting = erase_people(outbox, identity.namespace, senders)
-    matched, reports = with_client(context.settings, work)
     if not yes:
+        matched, _ = with_client(context.settings, work)
         run.tell(
             {"dry_run": True, "namespace": identity.namespace, "senders": senders, "matched": matched},
             f"would be erased: {matched} memories and kept turns of {shown}, forgotten and replaced ones too\n"
             "list shows the live ones: memrelay-gateway list --sender ID\ndo it: --yes",
         )
         return
+    with _erased_here(context, lambda outbox: erase_people(outbox, identity.namespace, senders)) as waiting:
+        matched, reports = with_client(context.settings, work)
     views = [view.model_dump(mode="json") for view in reports]
     run.json({"senders": senders, "matched": matched, "erasures": views, "waiting_turns": waiting})
     if not reports:
-        run.say(f"nothing of {shown} is stored")
+        run.say(
+            f"nothing of {shown} is stored at the relayer; ids of senders are source.sender in: memrelay-gateway list --json"
+        )
     for view in reports:
         _tell(run, view, 0)
     if waiting:
@@ -337,24 +356,25 @@ async def _texts(client: RelayerClient, identity: Identity, memory_id: str, *, m
 
 def _erase_namespace(run: Run, context: CliContext, *, yes: bool) -> None:
     identity = context.identity
+    if not yes:
+        counted = with_client(context.settings, lambda client: client.erase_namespace(identity))
+        many = "what it holds cannot be read" if counted.memories is None else f"{counted.memories} memories"
+        run.tell(counted, f"would be erased: namespace {counted.namespace}, {many}\ndo it: --yes")
+        return
 
     async def work(client: RelayerClient) -> EraseNamespaceResponse:
         counted = await client.erase_namespace(identity)
-        return await client.erase_namespace(identity, confirm=counted.confirm) if yes else counted
+        return await client.erase_namespace(identity, confirm=counted.confirm)
 
-    answer = with_client(context.settings, work)
-    if answer.erasure is None:
-        many = "what it holds cannot be read" if answer.memories is None else f"{answer.memories} memories"
-        said = f"would be erased: namespace {answer.namespace}, {many}\ndo it: --yes"
-        run.tell(answer, said)
-        return
     whose = NamespaceRef(identity.namespace.partition("/")[0], identity.namespace, identity.generation)
-    with open_outbox(context) as outbox:
-        waiting = forget_namespace(outbox, whose)
+    with _erased_here(context, lambda outbox: forget_namespace(outbox, whose)) as waiting:
+        answer = with_client(context.settings, work)
     _print(run, answer.erasure, waiting)
 
 
-def _print(run: Run, view: ErasureView, waiting: int) -> None:
+def _print(run: Run, view: ErasureView | None, waiting: int) -> None:
+    if view is None:
+        fail(FAILED, "the relayer sent no report: it is older than this gateway", "")
     run.json({**view.model_dump(mode="json"), "waiting_turns": waiting})
     _tell(run, view, waiting)
 

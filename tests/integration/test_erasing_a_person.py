@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from plugin_site import PluginSite
+from typed_commands import run_gateway
 
 from gateway_plugin.hosts.openclaw.turns import host_turn
 
@@ -52,4 +53,19 @@ def test_what_a_person_said_in_groups_and_in_a_direct_chat_goes_and_the_rest_sta
     states = [word for state in ("live", "superseded", "forgotten") for word in ("--state", state)]
     assert site.json("list", *bob, *states)["total"] == 0
     assert site.json("erase", *bob)["matched"] == 0
-    assert "nothing of telegram:222 is stored" in site.command("erase", *bob, "--yes").stdout
+    assert "nothing of telegram:222 is stored at the relayer" in site.command("erase", *bob, "--yes").stdout
+
+
+def test_while_the_relayer_is_away_what_waits_here_goes_and_the_rest_is_said_to_remain(tmp_path, secret):
+    with PluginSite(tmp_path, "http://127.0.0.1:9", secret) as site:
+        # A host may give the id with its platform.
+        says(site.plugin(), f"Bob ({BOB}): {IN_GROUP}", f"telegram:{BOB}", GROUP)
+        would = run_gateway(site.environment, "erase", "--sender", f"telegram:{BOB}")
+        assert (would.returncode, "erased" in would.stderr) == (3, False)
+        for waiting in (1, 0):
+            done = run_gateway(site.environment, "erase", "--sender", f"telegram:{BOB}", "--yes")
+            assert (done.returncode, done.stdout) == (3, "")
+            assert "no relayer answers" in done.stderr
+            assert f"undelivered turns that are erased on this machine: {waiting};" in done.stderr
+            assert "what the relayer stores is not erased" in done.stderr
+        assert site.json("outbox", "status")["waiting"] == 0
