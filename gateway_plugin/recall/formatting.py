@@ -28,7 +28,7 @@ from gateway_plugin.turn.gates import OWN_VOICE, Hearing, passes, voice
 from gateway_plugin.turn.status import HitTrace, Injection
 from relayer.wire.fields import Audience, clip, escape, is_no_recall, one_line
 from relayer.wire.relevance import PROBABLY_HELPS
-from relayer.wire.schemas import ContextResponse, Memory, RecallHit
+from relayer.wire.schemas import NO_LONGER_SO, ContextResponse, Memory, RecallHit
 from relayer.wire.service import SECTIONS, ProfileLine, ProfileResponse, StandingLine, render
 
 
@@ -85,7 +85,6 @@ _FRAMES: Final = {
 
 # The first line of a block without a memory that probably helps.
 _UNCERTAIN: Final = "Perhaps none of this helps:"
-_OVER: Final = "no longer so"
 
 _MAX_REFERENCE: Final = 120
 _CUT: Final = " \u2026 "
@@ -237,9 +236,9 @@ def _disputes(items: Sequence[RecalledMemory]) -> list[str]:
 
 
 def _line(item: RecalledMemory, style: Format, now: datetime, dispute: str, *, timed: bool) -> str:
-    said = [item.text, *(f'({_OVER}: "{one}")' for one in item.replaced)]
+    said = [item.text, *(f'({NO_LONGER_SO}: "{one}")' for one in item.replaced)]
     if item.over and style is not Format.MEMRELAY:
-        said.insert(0, f"({_OVER})")
+        said.insert(0, f"({NO_LONGER_SO})")
     text = escape(" ".join(said))
     if style is Format.MEMORY_CORE_PLUS:
         percent = round(min(max(item.relevance, 0.0), 1.0) * 100)
@@ -255,7 +254,7 @@ def _line(item: RecalledMemory, style: Format, now: datetime, dispute: str, *, t
     if item.at is not None:
         local = item.at.astimezone(now.tzinfo)
         notes.append(f"{local:%Y-%m-%d %H:%M}" if timed else f"{local:%Y-%m-%d}")
-    notes += [_OVER] if item.over else []
+    notes += [NO_LONGER_SO] if item.over else []
     notes += [dispute] if dispute else []
     if label := escape(item.label):
         notes.append(label)
@@ -369,7 +368,7 @@ def select(
     ids = frozenset(hit.id for hit in shown)
     # The block also differs if a long memory is shown by another passage, if the memories help another prompt more, or if
     # another member of the group asks.
-    same = ids | {hit.passage for hit in shown if hit.passage} | {_OVER for _ in range(former)}
+    same = ids | {hit.passage for hit in shown if hit.passage} | {NO_LONGER_SO for _ in range(former)}
     same |= {f"own {hit.id}" for hit in shown if hearing.is_own(hit)}
     same |= {_doubt([items[place] for place in places], settings)}
     if shown and session.sticky[0] == same:
@@ -415,7 +414,11 @@ def _item(hit: RecallHit, hearing: Hearing, *, former: bool) -> RecalledMemory:
         id=hit.id,
         contradicts=hit.contradicts,
         over=hit.state == "superseded",
-        replaced=tuple(one.text.strip(" ,;:") for one in hit.replaced if former and may_be_told(one.text)),
+        replaced=tuple(
+            one.text.strip(" ,;:")
+            for one in hit.replaced
+            if (former or one.followed) and may_be_told(one.text)
+        ),
     )
 
 

@@ -33,7 +33,7 @@ from relayer.wire import codec as ulid
 from relayer.wire.codec import UnsealError
 from relayer.wire.fields import Status
 from relayer.wire.labels import decode_metadata, passes
-from relayer.wire.schemas import Selection
+from relayer.wire.schemas import NO_LONGER_SO, Selection
 
 # The number of records in a block. Decrypting a block for one of them takes about as long as decrypting two single records.
 BLOCK_RECORDS = 32
@@ -748,6 +748,22 @@ class OpenedMemory:
         for start, end in sorted({(gone.start, gone.end) for gone in self.replaced}, reverse=True):
             text = f"{text[:start].rstrip()} {text[end:].lstrip()}"
         return text.strip(_LEFT_OVER) if self.replaced else text
+
+    @property
+    def told(self) -> str:
+        """The text as a prompt shows it: with the replaced statements that what is left may lean on, marked as no longer so."""
+        leant_on = (gone for gone in self.replaced if self.is_followed(gone))
+        parts = (self.record.text[start:end].strip(_LEFT_OVER) for start, end, _ in leant_on)
+        return " ".join([self.text, *(f'({NO_LONGER_SO}: "{part}")' for part in parts)])
+
+    def is_followed(self, gone: ReplacedSpan) -> bool:
+        """Return whether something of the text is left after a statement that was replaced."""
+        start = gone.end
+        for other in sorted(self.replaced):
+            if self.record.text[start : other.start].strip(_LEFT_OVER):
+                return True
+            start = max(start, other.end)
+        return bool(self.record.text[start:].strip(_LEFT_OVER))
 
     @property
     def id(self) -> bytes:

@@ -215,7 +215,7 @@ def _choose(
     misses = 0
     for one in candidates:
         memory = opened.memory(one.record)
-        text = "" if memory is None else one_line(memory.text)
+        text = "" if memory is None else one_line(memory.told)
         if memory is None or not text:
             continue
         name, line = _SECTION_OF[memory.record.kind], _line(memory.record, text)
@@ -322,7 +322,7 @@ def _distinct(
     said: list[frozenset[str]] = []
     for record_id, kind in ordered:
         memory = opened.memory(record_id)
-        text = "" if memory is None else one_line(memory.text)
+        text = "" if memory is None else one_line(memory.told)
         words = frozenset(text.casefold().rstrip(".!").split())
         if memory is not None and words and not any(words <= other for other in said):
             said.append(words)

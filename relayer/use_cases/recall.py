@@ -483,7 +483,7 @@ async def _read_together(cross: CrossEncoder, search: _Search, prompt: str, dead
     for hit in (*unread, *_led_to(search, unread)):
         if opened.is_live(opened.id_of_hit(hit.key)):
             memory = opened.hit(hit.key)
-            text = memory.record.text if search.former else memory.text
+            text = memory.record.text if search.former else memory.told
             pieces += ((hit.key, piece) for piece in _pieces(memory, hit, text))
     pieces = pieces[:_MOST_PIECES]
     if not pieces:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -169,11 +169,20 @@ class RememberResponse(Answer):
     job_id: MemoryId | None = None
 
 
+NO_LONGER_SO: Final = "no longer so"
+"""Marks in a prompt what was true before."""
+
+
 class ReplacedStatement(Answer):
-    """A statement of a memory that another memory replaced."""
+    """A statement of a memory that another memory replaced.
+
+    ``followed`` says that some of the memory is left after it, which may lean on it: "she is allergic to nuts" after "my aunt is
+    coming on Friday". A prompt shows such a statement as well, marked as `NO_LONGER_SO`.
+    """
 
     text: str
     by: MemoryId
+    followed: bool = False
 
 
 class Memory(Answer):

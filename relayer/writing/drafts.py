@@ -36,7 +36,7 @@ from relayer.wire.redaction import redact_in_steps
 from relayer.wire.schemas import MemoryItem, TurnItem
 from relayer.wire.sealing import SALT_SIZE
 from relayer.wire.service import ImportItem
-from relayer.writing.merging import NOTHING_KNOWN, MergeDecision, classify, is_noted
+from relayer.writing.merging import NOTHING_KNOWN, MergeDecision, Replaced, classify, is_noted
 
 _Said = TypeVar("_Said", MemoryItem, TurnItem, ImportItem)
 
@@ -242,12 +242,15 @@ async def append_drafts(
     await opened.wait_indexed()
     operations: list[ops.Operation] = []
     plaintexts: _Plaintexts = {}
+    over: Replaced = {}
     for index, draft in enumerate(drafts):
         own, _, model = vectors[index]
         merge = NOTHING_KNOWN
         # A memory that a user stores explicitly is stored as it is. Only vectors of the same model can be compared.
         if draft.captured and not draft.replaces:
-            merge = await classify(ctx, opened, draft.record, own if model == opened.model else None)
+            merge = await classify(
+                ctx, opened, draft.record, own if model == opened.model else None, over=over
+            )
         record = _merged(ctx, draft.record, merge, id=records[index], context_of=contexts[index][0])
         named = msgspec.structs.replace(draft, record=record)
         stored, known = _seal(ctx, opened, named, macs[index], vectors[index])

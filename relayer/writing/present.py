@@ -75,7 +75,12 @@ def memory_fields(memory: OpenedMemory, until: int | None = None) -> dict[str, o
         "contradicts": tuple(map(ulid.render, (*record.contradicts, *filter(None, (state.conflicts_with,))))),
         "follows": tuple(map(ulid.render, record.follows)),
         "replaced": tuple(
-            {"text": record.text[start:end], "by": ulid.render(by)} for start, end, by in memory.replaced
+            {
+                "text": record.text[gone.start : gone.end],
+                "by": ulid.render(gone.by),
+                "followed": memory.is_followed(gone),
+            }
+            for gone in memory.replaced
         ),
         "searchable": memory.searchable,
         "source": {

@@ -600,6 +600,7 @@ export interface Remembered {
 export interface ReplacedStatement {
   "text": string;
   "by": string;
+  "followed"?: boolean;
 }
 
 export interface ReplacedView {

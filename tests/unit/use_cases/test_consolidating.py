@@ -263,6 +263,51 @@ async def test_a_comma_of_another_script_without_a_space_ends_a_clause(house):
     assert sorted(await live(house)) == sorted([new, "我对青霉素过敏"])
 
 
+async def test_a_space_between_han_characters_ends_a_clause(house):
+    new = "studio 搬到 310室"
+    house.relations.state("studio 在 214室", new, "replaces", 0.999)
+    await wrote(house, "studio 在 214室 我对青霉素过敏")
+    await said(house, new)
+    assert sorted(await live(house)) == sorted([new, "我对青霉素过敏"])
+
+
+@pytest.mark.parametrize(
+    ("new", "stays"),
+    [
+        ("The landlord is Mr. Verdi now.", True),
+        ("I am not allergic to peanuts and the landlord is Mr. Verdi.", False),
+    ],
+)
+async def test_a_danger_disappears_only_by_what_speaks_of_one(house, new, stays):
+    old = "I am allergic to peanuts my husband is a plumber and the landlord is Mr. Bruni"
+    house.relations.state(old, new, "replaces", 0.999)
+    await wrote(house, old)
+    await said(house, new)
+    assert (old in await live(house)) is stays
+
+
+async def test_two_statements_of_one_message_end_a_memory_together(house):
+    first, second = "The workshop is in room 118 now.", "The workshop ends at five now."
+    house.relations.state("The workshop is in room 214", first, "replaces", 0.999)
+    house.relations.state("it ends at six", second, "replaces", 0.999)
+    old = await wrote(house, "The workshop is in room 214, it ends at six")
+    await said(house, f"{first} {second}")
+    assert sorted(await live(house)) == sorted([first, second])
+    assert (await got(house, old.id)).memory.state == "superseded"
+
+
+async def test_a_replaced_statement_is_told_as_such_where_the_rest_may_lean_on_it(house):
+    new = "My aunt Carla stays at home on Friday."
+    house.relations.state("My aunt Carla is coming on Friday", new, "replaces", 0.999)
+    old = await wrote(house, "My aunt Carla is coming on Friday, she needs an aisle seat")
+    await said(house, new)
+    (gone,) = (await got(house, old.id)).memory.replaced
+    assert (gone.text, gone.followed) == ("My aunt Carla is coming on Friday, ", True)
+    async with house.ctx.namespaces.use(house.access(), house.deadline(), create=False) as opened:
+        told = opened.memory(ulid.parse(old.id)).told
+    assert told == 'she needs an aisle seat (no longer so: "My aunt Carla is coming on Friday")'
+
+
 async def test_what_is_about_something_else_is_not_replaced_although_nothing_is_nearer(house):
     house.relations.state("Knees hate stairs", MOVED, "replaces", 0.999)
     await wrote(house, "Knees hate stairs")

@@ -326,8 +326,8 @@ def test_a_block_of_the_same_memories_keeps_its_bytes_within_a_session():
     assert texts[0] == texts[1]
 
 
-def _former(text: str, *, former: bool, state: str = "live", gone: str = "") -> str:
-    replaced = (ReplacedStatement(text=gone, by="1" * 26),) if gone else ()
+def _former(text: str, *, former: bool, state: str = "live", gone: str = "", followed: bool = False) -> str:
+    replaced = (ReplacedStatement(text=gone, by="1" * 26, followed=followed),) if gone else ()
     hit = _hit("").model_copy(update={"text": text, "state": state, "replaced": replaced})
     return _select(hit, former=former).text
 
@@ -336,6 +336,13 @@ def test_what_was_replaced_is_marked_as_no_longer_so():
     assert "no longer so) I live in Ghent" in _former("I live in Ghent", former=True, state="superseded")
     room = _former("bring an apron", former=True, gone="It is in room 214, ")
     assert 'bring an apron (no longer so: "It is in room 214")' in room
+
+
+def test_a_replaced_clause_on_which_the_rest_may_lean_is_shown_with_it():
+    shown = _former(
+        "she is allergic to nuts", former=False, gone="My aunt is coming on Friday, ", followed=True
+    )
+    assert 'she is allergic to nuts (no longer so: "My aunt is coming on Friday")' in shown
 
 
 @pytest.mark.parametrize("style", Format)
