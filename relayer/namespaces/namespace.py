@@ -151,7 +151,9 @@ class OpenNamespace:
     # be looked up. Each namespace has a cache of its own: response times reveal nothing about the queries of another one.
     _vectors: LRUCache[bytes, NDArray[np.float32]] = field(init=False)
     _vectors_key: bytes = field(init=False, repr=False)
-    _essentials: LRUCache[bytes, Essential | None] = field(default_factory=lambda: LRUCache(_ESSENTIALS))
+    _essentials: LRUCache[tuple[bytes, ...], Essential | None] = field(
+        default_factory=lambda: LRUCache(_ESSENTIALS)
+    )
 
     def __post_init__(self, ahead: ReadAhead | None) -> None:
         self._indexed.set()
@@ -377,9 +379,10 @@ class OpenNamespace:
         return record not in self.view.space.lacking or self.view.has_vector(record)
 
     def essential(self, record: bytes) -> Essential | None:
-        """Return the `Essential` of a memory, None if it has none; cached, because a record never changes."""
-        if record not in self._essentials:
-            memory = self.view.get(record)
+        """Return the `Essential` of a memory, None if it has none; cached for what is left of it, because a record never changes."""
+        left = record, *(by for by, *_ in self.view.table.replaced(record) if self._stands(by))
+        if left not in self._essentials:
+            memory = self.memory(record)
             if memory is None:
                 return None
             essential = essential_of(memory.text)
@@ -388,8 +391,8 @@ class OpenNamespace:
                 # How a manager wants mails, or where an aunt lives, says nothing of the speaker; the name of a wife does.
                 person = other_person(memory.text)
                 left_out = left_out or (person != "" and essential not in marked(person))
-            self._essentials[record] = None if left_out else essential
-        return self._essentials[record]
+            self._essentials[left] = None if left_out else essential
+        return self._essentials[left]
 
     def is_memory(self, record: bytes, kinds: Sequence[str] = ()) -> bool:
         """Return whether a readable memory with this id exists, of one of the kinds if any are given; does not decrypt it."""

@@ -283,7 +283,7 @@ async def standing(
             chosen = await _candidates(opened, ctx.clock.now_ms(), audiences, trusts)
             found, complete = await _look(opened, chosen, deadline)
         return wire.StandingResponse(
-            lines=tuple(_distinct(opened, _in_turns(found)))[:lines],
+            lines=tuple(_distinct(opened, _in_turns(found), {one.record for one in chosen}))[:lines],
             complete=complete,
             position=position(opened.position),
         )
@@ -316,11 +316,19 @@ def _in_turns(found: Mapping[str, list[tuple[bytes, Essential]]]) -> Iterator[tu
             yield from (left[kind].popleft() for _ in range(min(share, len(left[kind]))))
 
 
+def _newer(opened: OpenNamespace, record: bytes, allowed: Collection[bytes]) -> list[bytes]:
+    """Return the memories by which a memory may be over, or which replaced a part of it: no dose is told without the newer one."""
+    number = opened.key_of(record)
+    newer = () if number is None else (*opened.replacing(number), *opened.newer_beside(number))
+    return [one for one in map(opened.id_of_hit, dict.fromkeys(newer)) if one in allowed]
+
+
 def _distinct(
-    opened: OpenNamespace, ordered: Iterable[tuple[bytes, Essential]]
+    opened: OpenNamespace, ordered: Iterable[tuple[bytes, Essential]], allowed: Collection[bytes]
 ) -> Iterator[wire.StandingLine]:
     said: list[frozenset[str]] = []
-    for record_id, kind in ordered:
+    told = ((newer, kind) for record, kind in ordered for newer in (*_newer(opened, record, allowed), record))
+    for record_id, kind in told:
         memory = opened.memory(record_id)
         text = "" if memory is None else one_line(memory.told)
         words = frozenset(text.casefold().rstrip(".!").split())

@@ -12,6 +12,7 @@ from relayer.namespaces.records import RecordTable
 from relayer.use_cases.capture import analyze
 from relayer.use_cases.lifecycle import restore, supersede
 from relayer.use_cases.memories import forget_memory, get_memory
+from relayer.use_cases.overview import standing
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire import codec as ulid
@@ -306,6 +307,30 @@ async def test_a_replaced_statement_is_told_as_such_where_the_rest_may_lean_on_i
     async with house.ctx.namespaces.use(house.access(), house.deadline(), create=False) as opened:
         told = opened.memory(ulid.parse(old.id)).told
     assert told == 'she needs an aisle seat (no longer so: "My aunt Carla is coming on Friday")'
+
+
+async def standing_texts(house):
+    found = await standing(
+        house.ctx, house.access(), lines=9, audiences=(), trusts=(), deadline=house.deadline()
+    )
+    return [line.text for line in found.lines]
+
+
+async def test_a_danger_stands_below_what_may_have_replaced_it(house):
+    old, new = "I am allergic to peanuts", "I am fine with peanuts since May."
+    house.relations.state(old, new, "replaces", 0.9)
+    await wrote(house, old)
+    await said(house, new)
+    assert await standing_texts(house) == [new, old]
+
+
+async def test_what_is_left_of_a_danger_is_judged_anew(house):
+    new = "I am allergic to peanuts no more."
+    house.relations.state("I am allergic to peanuts", new, "replaces", 0.999)
+    await wrote(house, "I am allergic to peanuts, my bicycle is blue")
+    assert await standing_texts(house) == ["I am allergic to peanuts, my bicycle is blue"]
+    await said(house, new)
+    assert not any(text.startswith("my bicycle") for text in await standing_texts(house))
 
 
 async def test_what_is_about_something_else_is_not_replaced_although_nothing_is_nearer(house):
