@@ -67,7 +67,6 @@ from relayer.writing.merging import clause_spans
 SETS = Path(__file__).parent / "sets"
 SAME, REPLACES, REFINES, BOTH = RELATIONS
 # The weight of a pair: what was written by hand counts more than what was combined, and what is rare more than what is frequent.
-# Of a family in which a part is marked, all pairs are taken.
 _MARKED, _WRITTEN, _COMBINED, _NEIGHBOURS, _RARE = 2.1, 2.0, 0.7, 1.0, 2.0
 # Beside each statement, others that are true together with it are chosen among so many of the nearest ones: a capture is compared
 # with five. Of what one person says, more of them are taken than of templates.
@@ -759,6 +758,9 @@ def main(
             help="Train on the pairs that were written by hand and so many others; on all by default."
         ),
     ] = None,
+    most_marked: Annotated[
+        int | None, typer.Option(help="Of the pairs of which a part is marked; all by default.")
+    ] = None,
     most_written: Annotated[
         int | None,
         typer.Option(help="Of the pairs that were written by hand, without a marked part; all by default."),
@@ -803,7 +805,7 @@ def main(
     torch.set_num_threads(1)
     model, weights = E5(), WeightsFile(model_file())
     pairs = training_pairs(model, near=most != 0)
-    kinds = [[pair for pair in pairs if pair.weight >= _MARKED]]
+    kinds = [[pair for pair in pairs if pair.weight >= _MARKED][:most_marked]]
     kinds.append([pair for pair in pairs if _WRITTEN <= pair.weight < _MARKED][:most_written])
     others = [pair for pair in pairs if pair.weight < _WRITTEN]
     kinds.append([pair for pair in others if pair.clauses][:most_joined])
