@@ -31,7 +31,7 @@ from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory, Wish, is_heard, kept_out_by
 from relayer.search.essentials import Essential
-from relayer.search.terms import NamedTime, named_days
+from relayer.search.terms import named_days
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
 from relayer.wire import service as wire
@@ -413,16 +413,11 @@ async def _coming(
             if deadline.remaining() < reserve:
                 break
         said = (_EPOCH + timedelta(milliseconds=memory.record.said_at)).astimezone(place).date()
-        days = [day for time in named_days(memory.text, now, said) if (day := _next(time, said)) is not None]
+        days = [
+            day for time in named_days(memory.text, now, said) if (day := time.first_day(said)) is not None
+        ]
         found += [(day, number, memory) for day in sorted(days) if today <= day < today + _COMING][:1]
     return [memory for _, _, memory in sorted(found, key=lambda one: one[:2])]
-
-
-def _next(time: NamedTime, said: date) -> date | None:
-    """Return the day that a time names; without a year it is the first such day since it was said."""
-    years = (said.year, said.year + 1) if time.year is None else (time.year,)
-    days = [interval[0].date() for year in years if (interval := time.interval(year)) is not None]
-    return next((day for day in days if time.year is not None or day >= said), None)
 
 
 def _live(opened: OpenNamespace, now: int) -> Iterator[OpenedMemory]:

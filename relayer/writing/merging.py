@@ -19,6 +19,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
@@ -39,6 +40,7 @@ from relayer.ports import RELATIONS, RelationReader
 from relayer.search.essentials import marked
 from relayer.search.ranking import Hit
 from relayer.search.rows import Vector
+from relayer.search.terms import EPOCH, NamedTime, named_times
 from relayer.wire.fields import Audience, Kind, Status, Trust
 from relayer.wire.redaction import removed_kinds
 
@@ -87,6 +89,8 @@ _MOST_TOKENS = 120
 # The number of shared tokens after a number from which it is part of a name rather than an amount: an amount has a unit at most.
 _AFTER_A_NAME = 2
 _NUMBER = re.compile(r"\d+")
+# A month or a day without a year that is farther away is one of the past: "since September" in December.
+_TO_COME = timedelta(days=183)
 # The end of a clause within a sentence, with the space after it.
 _CLAUSE_END = re.compile(
     r"[,;:](?:\s+|(?=[\u3040-\u30ff\u3400-\u9fff]))|\s[-\u2013\u2014]\s|[\u060c\u061b\uff0c\uff1b\u3001]\s*"
@@ -200,7 +204,7 @@ async def classify(
     if read >= REPLACES_FROM and weighed[best] >= needed and not memory.record.pinned:
         part = part_over(memory.record.text, spans[best], relation)
         gone = memory.record.text[slice(*part)] if part else memory.text
-        if can_end(new.text, gone) and not hides_harm(new.text, gone):
+        if can_end(new.text, gone) and not hides_harm(new.text, gone) and not is_true_until_then(new, gone):
             over.setdefault(memory.id, []).append(part or ops.WHOLE)
             return MergeDecision(replaces=memory.id, span=part)
     return MergeDecision(follows=memory.id) if read >= FOLLOWS_FROM else NOTHING_KNOWN
@@ -297,6 +301,19 @@ def hides_harm(new: str, old: str) -> bool:
     damage than one that is over. One in sixty of what people end is concerned.
     """
     return "harm" in marked(old) - marked(new)
+
+
+def is_true_until_then(new: Record, old: str) -> bool:
+    """Return whether a newer text tells of what will be, so that both are shown: it names a month or a day that is to come, the older one none.
+
+    "From March on I'll work at Bosch" does not end yet where somebody works. An appointment that is moved does: both name a day.
+    """
+    said = (EPOCH + timedelta(milliseconds=new.said_at)).date()
+    times = [
+        time for time in named_times(new.text, new.said_at) if isinstance(time, NamedTime) and time.month
+    ]
+    days = [day for time in times if (day := time.first_day(said)) is not None]
+    return any(said < day <= said + _TO_COME for day in days) and not named_times(old, new.said_at)
 
 
 async def relations(

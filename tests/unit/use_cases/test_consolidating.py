@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from calendar import month_name
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
@@ -307,6 +309,24 @@ async def test_a_replaced_statement_is_told_as_such_where_the_rest_may_lean_on_i
     async with house.ctx.namespaces.use(house.access(), house.deadline(), create=False) as opened:
         told = opened.memory(ulid.parse(old.id)).told
     assert told == 'she needs an aisle seat (no longer so: "My aunt Carla is coming on Friday")'
+
+
+@pytest.mark.parametrize(
+    ("old", "days", "stays"),
+    [
+        ("I work at Siemens as a welder", 60, True),
+        ("I work at Siemens as a welder", -60, False),
+        ("In {month} I begin at Siemens as a welder", 60, False),
+    ],
+    ids=["announced", "past", "both are announced"],
+)
+async def test_what_is_announced_for_later_does_not_hide_what_is_true_until_then(house, old, days, stays):
+    begins = datetime.fromtimestamp(house.clock.now_ms() / 1000, UTC) + timedelta(days=days)
+    old, new = (text.format(month=month_name[begins.month]) for text in (old, "In {month} I work at Bosch"))
+    house.relations.state(old, new, "replaces", 0.999)
+    await wrote(house, old)
+    await said(house, new)
+    assert sorted(await live(house)) == sorted([old, new] if stays else [new])
 
 
 async def standing_texts(house):
