@@ -324,21 +324,25 @@ def _seconds(text: str) -> float:
 
 
 _FAILURES_IN_A_ROW: Final = 3
+_FIRST_BREAK: Final = 1.0
 BREAKER_SECONDS: Final = 60.0
 _BREAKER_NAMESPACES: Final = 256
 
 
 class RelayerBreaker:
-    """A circuit breaker for a relayer and each of its namespaces: holds calls back for ``pause`` seconds after three failures (AM-26).
+    """A circuit breaker for a relayer and each of its namespaces: holds calls back after three failures in a row (AM-26).
+
+    The pause is a second, and each trial that then times out or gets an error doubles it, up to ``longest`` seconds. It stays a
+    second while connections fail: that costs a turn no time, and the relayer may be back at any moment.
 
     If the relayer does not answer, or is not the trusted one, that counts as a failure of the relayer. A timeout or an
     error response counts as a failure of the call's namespace; for each such namespace, it also counts once as a failure
     of the relayer, until any call succeeds. So three slow namespaces are treated as a slow relayer.
     """
 
-    def __init__(self, clock: Clock, pause: float = BREAKER_SECONDS) -> None:
+    def __init__(self, clock: Clock, longest: float = BREAKER_SECONDS) -> None:
         self._clock = clock
-        self._pause = pause
+        self._longest = longest
         self._relayer = self._new()
         self._namespaces: LRUCache[str, Breaker] = LRUCache(_BREAKER_NAMESPACES)
         self._failing: set[str] = set()
@@ -382,7 +386,11 @@ class RelayerBreaker:
     def failed_by(self, error: GatewayError | None) -> None:
         """Record a failure of the relayer; ``error`` is None if it was too slow or answered with an error."""
         self._last = error
-        self._relayer.failed()
+        is_away = isinstance(error, RelayerUnreachable)
+        if is_away:
+            # It may answer all of them in time when it is back.
+            self._namespaces.clear()
+        self._relayer.failed(quickly=is_away)
 
     def failed_in(self, namespace: str) -> None:
         """Record that a call timed out or got an error; ``namespace`` is empty if it is not about a namespace."""
@@ -399,7 +407,7 @@ class RelayerBreaker:
 
     def _new(self) -> Breaker:
         return Breaker(
-            self._clock.monotonic, limit=_FAILURES_IN_A_ROW, first=self._pause, longest=self._pause
+            self._clock.monotonic, limit=_FAILURES_IN_A_ROW, first=_FIRST_BREAK, longest=self._longest
         )
 
 
@@ -408,7 +416,9 @@ _REFUSED_WHOM: Final = frozenset({401, 403})
 _AWAY: Final = frozenset({"unavailable", "timeout"})
 # Timeouts in a row that count as an outage: a single slow turn is not one.
 _TIMEOUTS: Final = 2
-_GOES_ON: Final = "Turns continue without memory; captured turns wait on this machine."
+_GOES_ON: Final = (
+    "The agent continues without memory; turns that are captured meanwhile wait on this machine."
+)
 
 
 class Outages:
@@ -523,7 +533,7 @@ class RelayerCaller:
     Args:
         relayer_identity: the identity that the relayer must have, 32 bytes; None uses the pinned one.
         http: the HTTP session to use; the caller closes it. None creates one.
-        pause: the seconds that calls are held back after repeated failures, see `RelayerBreaker`.
+        pause: the longest time in seconds that calls are held back after repeated failures, see `RelayerBreaker`.
 
     Raises:
         SettingsError: the URL is malformed, has a path, or would send keys unencrypted.

@@ -65,12 +65,13 @@ class Breaker:
     Args:
         monotonic: returns the time in seconds.
         limit: the number of failures in a row from which calls are blocked.
-        first: seconds of the first pause; each further failure doubles it.
+        first: seconds of the first pause; each further failure doubles it, except one that cost no time.
         longest: maximum seconds of a pause.
     """
 
     def __init__(self, monotonic: Callable[[], float], *, limit: int, first: float, longest: float) -> None:
         self.failures = 0
+        self._doublings = 0
         self._monotonic = monotonic
         self._limit = limit
         self._first = first
@@ -97,15 +98,19 @@ class Breaker:
         self.failures = 0
         self._until = float("-inf")
 
-    def failed(self, at_least: float = 0.0) -> None:
+    def failed(self, at_least: float = 0.0, *, quickly: bool = False) -> None:
         """Record that a call failed.
 
         Args:
             at_least: seconds for which the server asked not to be called; this blocks calls even below the limit of failures.
+            quickly: whether the call cost no time, as a refused connection does. The pause is then the first one again.
         """
         self.failures += 1
+        self._doublings = 0 if quickly or self.failures <= self._limit else self._doublings + 1
         pause = self._pause() if self.failures >= self._limit else 0.0
-        self._until = max(self._until, self._monotonic() + max(pause, at_least))
+        # A trial that fails quickly ends the longer pause that `wait` began for it.
+        before = float("-inf") if quickly else self._until
+        self._until = max(before, self._monotonic() + max(pause, at_least))
 
     def _pause(self) -> float:
-        return doubled(self._first, self.failures - self._limit, self._longest)
+        return doubled(self._first, self._doublings, self._longest)
