@@ -295,7 +295,7 @@ def can_end(new: str, old: str) -> bool:
 
 
 def hides_harm(new: str, old: str) -> bool:
-    """Return whether a danger to somebody would disappear by a newer text that speaks of none: then both are shown.
+    """Return whether a danger to someone would disappear by a newer text that speaks of none: then both are shown.
 
     The reader may mistake news of one thing for a change of all that was said with it, and a danger that is not shown does more
     damage than one that is over. One in sixty of what people end is concerned.
@@ -306,7 +306,7 @@ def hides_harm(new: str, old: str) -> bool:
 def is_true_until_then(new: Record, old: str) -> bool:
     """Return whether a newer text tells of what will be, so that both are shown: it names a month or a day that is to come, the older one none.
 
-    "From March on I'll work at Bosch" does not end yet where somebody works. An appointment that is moved does: both name a day.
+    "From March on I'll work at Bosch" does not end yet where someone works. An appointment that is moved does: both name a day.
     """
     said = (EPOCH + timedelta(milliseconds=new.said_at)).date()
     times = [
