@@ -4,7 +4,8 @@
 people ask for something, together with a negation, and without words of other sentences ("he never mentions his father"). "Forget
 what I said about it" is one, too. Accents may be missing, as in "nunca mas". A wish
 that others are not told ("don't mention the party to Alice", "not in the newsletter") is none: who says it wants to be told.
-One that says when to speak of it ("unless I bring it up") is a wish without that clause.
+One that says when to speak of it ("unless I bring it up") is a wish without that clause, and one that says why ("because it
+hurts") is a wish without the reason.
 `subject_of` returns the words of the person, the thing or the event that it is about. ``python -m bench.wishes`` counts how
 many wishes are recognised, and how many other sentences are taken for one.
 """
@@ -31,7 +32,7 @@ MOST_WORDS = 4
 # A text of more lines is a document and says no wish. Of one line the first sentences are read, because an event loop waits.
 _MOST_SENTENCES = 12
 # The number of words on either side of a verb of talking among which "about" is looked for; of words after "to", people.
-_NEAR = 3
+_NEAR_TALK, _NEAR = 5, 3
 # Vowel signs of Devanagari belong to a word, but are no letters.
 _LETTER = r"[\w\u0900-\u0963]"
 _WORD = re.compile(rf"(?=[^\W\d_]){_LETTER}+")
@@ -40,6 +41,10 @@ _CLAUSE_END = re.compile("[,;:!?()\uff0c\uff1b\u060c]")
 # Quoted words are those of another person or of a text.
 _QUOTED = re.compile('["\u201c\u201e\u00ab\u300c]')
 _PARTS_OF_TEXTS = frozenset({"zh", "ja"})
+# The verb ends a wish in these languages.
+_VERB_LAST = frozenset({"tr", "hi", "ko", "ja"})
+# Words of ``data/continuations.toml`` that also join nouns.
+_AND = frozenset({"and", "or", "und", "et", "e", "en", "i", "и", "а", "و"})  # noqa: RUF001
 # The fewest characters of a phrase that ends with a star.
 _SHORTEST_BEGINNING = 4
 # One character of Chinese or Japanese is a word of its own; kana is a part of one.
@@ -47,7 +52,7 @@ _ONE_CHARACTER = re.compile(r"(?![\u3040-\u30ff])" + UNSPACED.pattern)
 _NUMBERED_MONTH = r"(?:1[0-2]|[1-9]|十[一二]?|[一二三四五六七八九])[月월](?:\d{1,2}[日号일])?(?:份|에)?"
 # What Korean and Arabic write together with a noun: particles after it, and the article and prepositions before it.
 _JOINED = re.compile(
-    "(?<=[\uac00-\ud7a3]{2})(?:\uc774\ub791|\ub791|\ud558\uace0|\uacfc|\uc640|\uc740|\ub294|\uc774|\uac00|\uc744|\ub97c|\uc758|\uc5d0|\ub3c4)$"
+    "(?<=[\uac00-\ud7a3]{2})(?:\uc774\ub791|\ub791|\ud558\uace0|\uacfc|\uc640|\uc740|\ub294|\uc774|\uac00|\uc744|\ub97c|\uc758|\uc5d0|\ub3c4|\ud55c)$"
     "|^(?:[\u0648\u0641]?[\u0628\u0643]?\u0627\u0644|\u0644\u0644)(?=[\u0621-\u064a]{3})"
 )
 
@@ -173,11 +178,25 @@ def _forgets(folded: str, lang: str) -> bool:
 
 def _is_unwanted(folded: str, lang: str) -> bool:
     """Return whether a sentence says that something is not to be mentioned."""
+    # Where the verb ends a wish, what comes after its "not" tells a statement from it.
+    said = folded if lang in _VERB_LAST else _without_reasons(folded, [lang])
     return bool(
         (_pattern("about", lang).search(folded) or _talks_of(folded, lang))
         and _pattern("not", lang).search(folded)
-        and not _pattern("unless", lang).search(folded)
+        and not _pattern("unless", lang).search(said)
+        and not _has_subject(folded, lang)
     )
+
+
+def _has_subject(folded: str, lang: str) -> bool:
+    """Return whether a subject is before a verb in a form that asks only without one: "ele n\u00e3o fala do pai"."""
+    if lang not in _lists()["third_person"]:
+        return False
+    before = (
+        _CLAUSE_END.split(folded[: match.start()])[-1]
+        for match in _pattern("third_person", lang).finditer(folded)
+    )
+    return any(_continuations(lang).search(part) or _content(part, [lang]) for part in before)
 
 
 def _to_others(folded: str, lang: str) -> bool:
@@ -230,7 +249,7 @@ def _talks_of(folded: str, lang: str) -> bool:
     if lang not in _lists()["talk"]:
         return False
     for talk in _pattern("talk", lang).finditer(folded):
-        before, after = folded[: talk.start()].split()[-_NEAR:], folded[talk.end() :].split()[:_NEAR]
+        before, after = folded[: talk.start()].split()[-_NEAR:], folded[talk.end() :].split()[:_NEAR_TALK]
         if any(_pattern("of", lang).search(" ".join(part)) for part in (before, after)):
             return True
     return False
@@ -264,21 +283,116 @@ def subject_of(wish: str, before: str = "") -> tuple[str, ...]:
         ('emil accident',)
     """
     languages = _languages(wish)
-    wish = _without_exceptions(_folded(wish), languages)
+    wish = _without_reasons(_without_exceptions(_folded(wish), languages), languages)
     words = _named(_without_times(wish, languages), languages) or _named(wish, languages)
-    if not words and before:
-        before = _folded(before[-LONGEST:])
-        words = _content(_without_times(before, languages), languages) or _content(before, languages)
     names = [word for word in words if word[0] != word[0].lower()]
+    if not words:
+        words, names = _named_before((wish, _folded(before[-LONGEST:])), languages)
     if "de" in languages and len(names) > 1:
         # In German every noun is written like a name.
         names, words = [], names
+    apposed = [(word,) for word in _apposed(wish, languages)]
     if not names and not any(map(UNSPACED.match, words)):
-        return (_phrase(words[:MOST_WORDS]),) if words else ()
+        # "The story of matteo" stands for all that is known of him.
+        words = [word for word in words if not _is_all_of(word, languages)] or words
+        whole = [words[:MOST_WORDS]] if words else []
+        return tuple(map(_phrase, (*whole, *apposed)))
     owned = _owned(wish, names, words, languages)
     of_owners = frozenset(chain.from_iterable(owned))
     alone = [(word,) for word in names or words if word not in of_owners]
-    return tuple(dict.fromkeys(map(_phrase, (*owned, *alone))))[:MOST_WORDS]
+    return tuple(dict.fromkeys(map(_phrase, (*owned, *alone, *apposed))))[:MOST_WORDS]
+
+
+def _named_before(texts: Sequence[str], languages: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words of what "it" in a wish is, and the names among them; a person is a name, too.
+
+    The first text that names somebody goes before one that does not, and other words before months and weekdays.
+    """
+    for candidates in ([_without_times(text, languages) for text in texts], texts):
+        found = []
+        for words in (_content(text, languages) for text in candidates):
+            names = [word for word in words if word[0] != word[0].lower()]
+            if "de" in languages or not names:
+                names = [word for word in words if _is_person(word, languages)] or names
+            found.append((words, names))
+        if named := [one for one in found if one[1]] or [one for one in found if one[0]]:
+            return named[0]
+    return [], []
+
+
+def _is_all_of(word: str, languages: Iterable[str]) -> bool:
+    """Return whether a word beside another stands for all that is known of it: "story", "memories"."""
+    return any(_is_listed("all_of_name", lang, word) for lang in languages) and not _is_person(
+        word, languages
+    )
+
+
+def _is_listed(name: str, lang: str, word: str) -> bool:
+    return lang in _lists()[name] and _pattern(name, lang).fullmatch(_bare(word)) is not None
+
+
+def _is_person(word: str, languages: Iterable[str]) -> bool:
+    """Return whether a word is one for a person: "mum", "ex"."""
+    folded = word.casefold()
+    return any(
+        _persons(lang).fullmatch(folded) is not None or _is_listed("before_name", lang, folded)
+        for lang in languages
+    )
+
+
+@cache
+def _persons(lang: str) -> re.Pattern[str]:
+    # Where words are not separated, or end with particles, a person is a part of one.
+    around = r"\w*" if lang in {*_PARTS_OF_TEXTS, "ko"} else ""
+    return re.compile(rf"{around}(?:{read_data('persons.toml')['named'][lang]}){around}")
+
+
+def _apposed(wish: str, languages: Sequence[str]) -> list[str]:
+    """Return words that stand alone between commas after a word for a person: the name in "my ex, Nadia, ever again"."""
+    parts = [part.strip(" .\n") for part in _CLAUSE_END.split(wish)]
+    return [
+        after.casefold()
+        for part, after in pairwise(parts)
+        if _content(after, languages) == [after]
+        and any(_is_person(word, languages) for word in _content(part, languages)[-1:])
+    ]
+
+
+def _without_reasons(folded: str, languages: Iterable[str]) -> str:
+    """Return a wish with blanks for what its part with the verb goes on with, such as "because it hurts"."""
+    for lang in languages:
+        for start, end in _parts(folded, [lang]):
+            cut = start + _reason_start(folded[start:end], lang)
+            folded = folded[:cut] + " " * (end - cut) + folded[end:]
+    return folded
+
+
+def _reason_start(part: str, lang: str) -> int:
+    """Return where the part of a wish with the verb has said what it is about; its length if nothing comes after that."""
+    bare = _bare(part)
+    verbs = _verbs(bare, [lang])
+    if lang in _VERB_LAST:
+        ends = (match.end() for match in _pattern("not", lang).finditer(bare, verbs[0][0]))
+        starts: Iterable[int] = [next(ends, max(end for _, end in verbs))]
+    elif lang in _PARTS_OF_TEXTS:
+        starts = (match.start() for match in re.compile(r"\s").finditer(bare, verbs[0][1]))
+    else:
+        # After "of", "that" is an article or whose something is.
+        starts = (
+            match.start()
+            for match in _continuations(lang).finditer(bare, verbs[0][1])
+            if not (before := bare[: match.start()].split())
+            or not (before[-1] in _AND or _pattern("of", lang).fullmatch(before[-1]))
+        )
+    return next((start for start in starts if _content(part[:start], [lang])), len(part))
+
+
+@cache
+def _continuations(lang: str) -> re.Pattern[str]:
+    """Return a pattern of words with which another clause begins, such as "because" and "she"."""
+    listed = read_data("continuations.toml")[lang].split(", ")
+    any_of = "|".join(re.escape(_bare(phrase)) for phrase in listed if phrase not in _AND)
+    return re.compile(rf"(?<!{_LETTER})(?:{any_of})(?!{_LETTER})", re.IGNORECASE)
 
 
 def _without_times(folded: str, languages: Iterable[str]) -> str:
@@ -292,7 +406,12 @@ def _without_times(folded: str, languages: Iterable[str]) -> str:
 def _times(lang: str) -> re.Pattern[str]:
     """Return a pattern of months and weekdays, from the names that the search reads."""
     names = time_names()[lang]
-    weekdays = "|".join(names["weekdays"])
+    past = (
+        names[time]
+        for time in ("yesterday", "day_before", "last_week", "last_month", "last_year")
+        if time in names
+    )
+    weekdays = "|".join(chain(names["weekdays"], map(re.escape, chain.from_iterable(past))))
     if "months" not in names:
         return re.compile(rf"(?:{weekdays})[日날]?에?|{_NUMBERED_MONTH}")
     months = "|".join(map(re.escape, " ".join(names["months"]).split()))
@@ -323,7 +442,7 @@ def _owned(
         ):
             for match in re.finditer(pattern, _folded(wish)):
                 parts = tuple(" ".join(match.groups()).split())
-                if not any(_pattern("all_of_name", lang).fullmatch(word) for word in parts):
+                if not any(_is_listed("all_of_name", lang, word) for word in parts):
                     found.append(parts)
     return found
 
@@ -359,33 +478,38 @@ def wish_in(text: str, before: str = "") -> tuple[str, ...]:
 
 
 def _named(wish: str, languages: list[str]) -> list[str]:
-    """Return the words for what a wish is about: those of the part with its verb, or of all of it if that has none."""
-    folded = _folded(wish)
-    bare = _bare(folded)
-    verbs = [
+    """Return the words of the parts of a wish with its verbs."""
+    parts = _parts(wish, languages)
+    words = [word for part in parts for word in _content(wish[slice(*part)], languages)]
+    if any(word[0] != word[0].lower() for word in words) and "de" not in languages:
+        # Of several names the others are behind commas.
+        rest = wish[max(end for _, end in parts) :]
+        words += [word for word in _content(rest, languages) if word[0] != word[0].lower()]
+    return list(dict.fromkeys(words))
+
+
+def _parts(folded: str, languages: Iterable[str]) -> list[tuple[int, int]]:
+    """Return the starts and ends of the parts of a sentence, between commas, that have a verb of speaking or reminding."""
+    ends = [(0, 0), *(match.span() for match in _CLAUSE_END.finditer(folded)), (len(folded), len(folded))]
+    parts = [
+        (max(last for _, last in ends if last <= start), min(first for first, _ in ends if first >= end))
+        for start, end in _verbs(_bare(folded), languages)
+    ]
+    return list(dict.fromkeys(parts))
+
+
+def _verbs(bare: str, languages: Iterable[str]) -> list[tuple[int, int]]:
+    """Return the starts and ends of the verbs of speaking or reminding, in order."""
+    return sorted(
         match.span()
         for lang in languages
         for name in ("forget", "about", "talk")
         if lang in _lists()[name]
         for match in _pattern(name, lang).finditer(bare)
-    ]
-    ends = [(0, 0), *(match.span() for match in _CLAUSE_END.finditer(bare)), (len(bare), len(bare))]
-    parts: dict[tuple[int, int], None] = {}
-    for start, end in verbs:
-        parts[
-            max(last for _, last in ends if last <= start), min(first for first, _ in ends if first >= end)
-        ] = None
-    words = [word for part in parts for word in _content(folded[slice(*part)], languages)]
-    if any(word[0] != word[0].lower() for word in words):
-        # Of several names the others are behind commas.
-        rest = folded[max(end for _, end in parts) :]
-        words += [
-            word for word in _content(rest, languages) if word[0] != word[0].lower() and "de" not in languages
-        ]
-    return list(dict.fromkeys(words)) or _content(folded, languages)
+    )
 
 
-def _content(text: str, languages: list[str]) -> list[str]:
+def _content(text: str, languages: Sequence[str]) -> list[str]:
     """Return the words of a text that are in no list of these languages, as they are written."""
     text = _folded(text)
     small = frozenset(map(_bare, chain.from_iterable(map(function_words, languages))))
@@ -394,7 +518,7 @@ def _content(text: str, languages: list[str]) -> list[str]:
     for lang in languages:
         if lang in _lists()["whole"]:
             whole += _pattern("whole", lang).findall(left)
-        for name in ("whole", "forget", "about", "talk", "not", "other"):
+        for name in ("whole", "forget", "about", "talk", "not", "of", "speaker", "other"):
             if lang in _lists()[name]:
                 spans = [match.span() for match in _pattern(name, lang).finditer(_bare(left))]
                 for start, end in spans:
@@ -403,12 +527,14 @@ def _content(text: str, languages: list[str]) -> list[str]:
     words = [
         word
         for word in words
-        if _bare(word.casefold()) not in small and (len(word) > 1 or _ONE_CHARACTER.match(word))
+        if _bare(word.casefold()) not in small
+        and (len(word) > 1 or _ONE_CHARACTER.match(word))
+        and not any(_continuations(lang).fullmatch(_bare(word)) for lang in languages)
     ]
     return whole + _without_who(words, text, languages)
 
 
-def _without_who(words: list[str], text: str, languages: list[str]) -> list[str]:
+def _without_who(words: list[str], text: str, languages: Sequence[str]) -> list[str]:
     """Return words without those that say who a person is and stand right before the name, as in "my ex tom"."""
     return [
         word

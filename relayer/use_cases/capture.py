@@ -564,5 +564,6 @@ def _unmentioned(
     if earlier is not None and earlier.trust is Trust.USER and not earlier.suspect:
         said_by = earlier.source.speaker or "", earlier.source.sender or ""
         before += [earlier.text] if said_by == (item.speaker or "", item.sender or "") else []
-    found = (wish_in(candidate.text, text) for text in before)
-    return next(filter(None, found), ())
+    found = (wish_in(candidate.text, text) for text in [*filter(str.strip, before), ""])
+    # A wish that names nothing keeps itself out of prompts: "he died, don't bring it up".
+    return next(filter(None, found), (" ".join(candidate.text.casefold().split()),))

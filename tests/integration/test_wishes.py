@@ -72,6 +72,34 @@ def test_a_turn_says_by_which_wish_a_memory_was_left_out(site):
         assert "(not to mention: leyla)" in site.command(*command).stdout
 
 
+HIDDEN = [
+    ("Bruno, meu pai, fazia pão de queijo no domingo.", "n fala mais do meu pai comigo por favor, ele sumiu e isso me machuca", "sumiu", "o que posso cozinhar no domingo?"),
+    ("matteo e io andavamo sempre a rimini d'estate", "non tirarmi più fuori la storia di matteo ok? ci siamo lasciati e sto male", "matteo", "dove vado quest'estate?"),
+    ("작년에 유산했을 때 제주도에 있었어", "유산한 얘기는 꺼내지 말아줘 와이프도 나도 힘들어", "유산", "제주도 여행 계획 짜줘"),
+    ("my mum always took us camping by the lake in wales", "dont recommend me anything w my mum in it please. she died in march, dont want it brought up", "mum", "plan a camping weekend by a lake in wales"),
+    ("Nadia showed me the best cafe in Lyon.", "me parle plus jamais de mon ex, Nadia, sauf si jen parle moi", "Nadia", "quel café à Lyon ?"),
+    ("", "he died, don't bring it up", "died", "plan a weekend at the lake"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "wish", "painful", "prompt"), HIDDEN)
+def test_neither_a_wish_nor_what_it_is_about_is_told(site, said, wish, painful, prompt):
+    plugin = site.plugin()
+    if said:
+        say(plugin, said, key="agent:main:chat", answer="")
+    say(plugin, wish, key="agent:main:wish", answer="")
+    shown = recall(plugin, prompt, session_key=LATER, host=HostTurn(first_turn=True))
+    assert painful not in shown.prompt
+
+
+def test_a_wish_about_somebodys_former_wife_is_not_about_him(site):
+    plugin = site.plugin()
+    say(plugin, "阿杰住在青岛\uff0c喜欢帆船。", key="agent:main:chat", answer="")
+    say(plugin, "别再提阿杰他前妻的事 烦", key="agent:main:wish", answer="")
+    shown = recall(plugin, "帮我计划去青岛玩帆船", session_key=LATER)
+    assert "阿杰住在青岛" in shown.prompt
+
+
 @pytest.mark.parametrize("ended", ["forget", "erase"])
 def test_a_wish_ends_when_it_is_forgotten_or_erased(site, ended):
     plugin = site.plugin()
