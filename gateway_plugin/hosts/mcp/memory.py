@@ -498,7 +498,12 @@ class ClientMemory:
             return McpAnswer(answer.text, details)
         quoted = bool(details.get("memories") or details.get("text") or details.get("document"))
         text = framed(answer.text, settings=self._settings.recall) if quoted else answer.text
-        return McpAnswer(text or "Nothing is known by that name.", {**details, "notice": NOTICE})
+        if name == "memory_get" and not text:
+            return McpAnswer(
+                "Memory error: ref: nothing has this name, or it has no such lines; memory_search shows the ids",
+                failed=True,
+            )
+        return McpAnswer(text or "Nothing is known yet.", {**details, "notice": NOTICE})
 
     async def _memwal(
         self, name: str, arguments: Mapping[str, object], caller: ToolCaller, progress: Progress
