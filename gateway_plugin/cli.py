@@ -265,7 +265,12 @@ def list_memories(
     namespace, answer = run.ask(fetch)
     run.json(answer)
     if answer.memories:
-        run.memories(answer.memories, SystemClock().now(), owners=run.context.settings.owners)
+        run.memories(
+            answer.memories,
+            SystemClock().now(),
+            owners=run.context.settings.owners,
+            former="superseded" in (state or ()),
+        )
     if answer.total:
         run.say(f"{len(answer.memories)} of {answer.total} memories of {namespace}")
     elif wanted or audiences:
@@ -292,6 +297,7 @@ def show(run: Run, memory_id: Annotated[str, typer.Argument(metavar="ID")]) -> N
         SystemClock().now(),
         owners=run.context.settings.owners,
         whole=True,
+        former=True,
     )
 
 

@@ -59,7 +59,7 @@ from relayer.wire import names
 from relayer.wire.codec import InvalidName
 from relayer.wire.command_line import FAILED, UNREACHABLE, USAGE, JsonOption, answer, fail, span
 from relayer.wire.fields import one_line
-from relayer.wire.schemas import Memory, RecallHit
+from relayer.wire.schemas import NO_LONGER_SO, Memory, RecallHit
 from relayer.wire.service import NamespaceView
 
 
@@ -109,10 +109,11 @@ class Output:
         owners: Collection[str],
         cited: Mapping[str, str] | None = None,
         whole: bool = False,
+        former: bool = False,
     ) -> None:
         """Print memories, one per row; hits with their relevance, their date, and the file and line that they come from.
 
-        If some are not the own words of the agent's owner, whose ids are ``owners``, a column says who said them and where.
+        With ``former``, the statements of a memory that other memories replaced follow its text. If some are not the own words of the agent's owner, whose ids are ``owners``, a column says who said them and where.
         """
         moment = datetime.fromtimestamp(now, UTC).astimezone()
         hits = any(isinstance(memory, RecallHit) for memory in memories)
@@ -123,7 +124,9 @@ class Output:
             relevance = (f"{memory.relevance:.2f}",) if isinstance(memory, RecallHit) else ()
             state = "" if memory.state == "live" else f" ({memory.state})"
             state += f" (not to mention: {', '.join(memory.unmentioned)})" if memory.unmentioned else ""
-            said = (one_line(memory.text), *((label,) if any(labels) else ()))
+            replaced = memory.replaced if former else ()
+            gone = [f'({NO_LONGER_SO}: "{one.text.strip(" ,;:")}", see {one.by})' for one in replaced]
+            said = (one_line(" ".join([memory.text, *gone])), *((label,) if any(labels) else ()))
             source = (_origin(memory, cited or {}),) if hits else ()
             rows.append((memory.id, *relevance, age, memory.kind + state, *said, *source))
         headings = (

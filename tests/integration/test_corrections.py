@@ -66,6 +66,11 @@ def test_of_a_memory_with_several_statements_only_the_one_that_is_over_disappear
     assert texts[1] == "bring your own apron"
     told_later = recall(plugin, "In which room is the pottery workshop?", session_key="agent:main:later").text
     assert "214" not in told_later.replace('(no longer so: "The pottery workshop is in room 214")', "")
+    newer, older = (memory["id"] for memory in site.memories())
+    gone = f'bring your own apron (no longer so: "The pottery workshop is in room 214", see {newer})'
+    assert gone in site.command("show", older).stdout
+    assert gone in site.command("list", "--state", "live", "--state", "superseded").stdout
+    assert "no longer so" not in site.command("list").stdout
     # The text is stored as it was, and comes back without driving out what replaced it.
     (replaced,) = site.json("consolidate")["replaced"]
     assert replaced["statement"] == "The pottery workshop is in room 214, "
