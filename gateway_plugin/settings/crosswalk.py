@@ -87,6 +87,7 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
         "recall": {
             "format": "memwal",
             "position": "prepend",
+            "min_prompt_length": 10,
             "max_results": 5,
             "namespace_instruction": True,
         },

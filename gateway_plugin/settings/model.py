@@ -316,7 +316,7 @@ class RecallSettings(_Settings):
         10,
         ge=1,
         le=10_000,
-        description="minimum length of the cleaned prompt in characters; shorter prompts are not searched for",
+        description="minimum length of the cleaned prompt in characters; shorter prompts are not searched for, except questions and prompts of several words, if this is not set",
     )
     max_tokens: int = Field(
         768,

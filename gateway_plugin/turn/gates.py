@@ -519,6 +519,11 @@ _COMMANDS: Final = frozenset(
         "exec",
     ]
 )
+_ASKING: Final = ("?", "\uff1f", "\u061f")
+# In characters; "ok?" is no question.
+_SHORTEST_QUESTION: Final = 4
+# The fewest Chinese, Japanese or Korean characters that may be a whole sentence.
+_WIDE_SENTENCE: Final = 4
 _COMMAND: Final = re.compile(r"/([A-Za-z][A-Za-z0-9_-]{0,40})(?:@\w{1,64})?(?=\s|:|$)")
 _CONTROL: Final = re.compile(
     r"\W*(?:NO_REPLY|HEARTBEAT_OK)\b"
@@ -566,6 +571,19 @@ def effective_length(text: str) -> int:
         if line.isascii()
         else sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
     )
+
+
+def may_ask(text: str) -> bool:
+    """Return whether a short text may be more than "ok": several words, a question, or a sentence in wide characters.
+
+    Example:
+        >>> may_ask("who's Bo"), may_ask("rent?"), may_ask("thanks!"), may_ask("ok?")
+        (True, True, False, False)
+    """
+    words = sum(any(map(str.isalpha, word)) for word in text.split())
+    wide = sum(c.isalpha() and unicodedata.east_asian_width(c) in "WF" for c in text)
+    asks = text.rstrip().endswith(_ASKING) and effective_length(text) >= _SHORTEST_QUESTION
+    return words > 1 or wide >= _WIDE_SENTENCE or (words == 1 and asks)
 
 
 def _switch(_turn: Turn, settings: PluginSettings, _purpose: Purpose) -> str | None:
@@ -682,7 +700,16 @@ def _min_length(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str |
         return "the message is empty after cleaning"
     least = settings.recall.min_prompt_length
     # Capture checks the length of each message itself.
-    return None if purpose is Purpose.CAPTURE or length >= least else f"prompt too short: {length} < {least}"
+    if purpose is Purpose.CAPTURE or length >= least:
+        return None
+    # The relayer decides whether a prompt asks for something; active mode would call a model for each "ok, cool".
+    if (
+        purpose is Purpose.RECALL
+        and may_ask(turn.query)
+        and "min_prompt_length" not in settings.recall.model_fields_set
+    ):
+        return None
+    return f"prompt too short: {length} < {least}"
 
 
 def _skip_pattern(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:

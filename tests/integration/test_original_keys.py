@@ -68,7 +68,7 @@ def test_auto_recall_is_on_unless_it_is_false(plugin, told):
     ({"preset": "memory-core-plus", "autoRecallMinPromptLength": 9}, False),
 ])  # fmt: skip
 def test_a_prompt_of_eight_characters_is_too_short_or_not(plugin, told, config, asked):
-    status = plugin(**config).before_turn("dinghy? ", deadline=PATIENCE).status
+    status = plugin(**config).before_turn("dinghies ", deadline=PATIENCE).status
     assert (not status.startswith("skipped")) is asked
 
 
@@ -114,7 +114,7 @@ def test_a_count_is_floored_and_one_that_counts_nothing_is_the_default(plugin, t
 @pytest.mark.row("CP-16", level="e2e")
 @pytest.mark.parametrize(("value", "asked"), [(7.9, True), (0, False), ("5", False), (None, False)])
 def test_a_least_length_is_read_as_leniently(plugin, told, value, asked):
-    status = plugin(autoRecallMinPromptLength=value).before_turn("dinghy? ", deadline=PATIENCE).status
+    status = plugin(autoRecallMinPromptLength=value).before_turn("dinghies ", deadline=PATIENCE).status
     assert (not status.startswith("skipped")) is asked
 
 

@@ -23,12 +23,31 @@ QUESTION = "At which berth does our dinghy lie?"
 def test_from_ten_characters_on_a_prompt_is_searched_for_before_it_is_built(site):
     plugin = site.plugin(minScore=0.05)
     say(plugin, FACT)
-    assert recall(plugin, "My dinghy").status == "skipped:min_length"
+    assert recall(plugin, "Dinghies").status == "skipped:min_length"
     found = recall(plugin, "My dinghy?")
     assert (found.status, FACT in found.text) == ("ok", True)
     # What is measured is what the person wrote, not the envelope around it.
-    enveloped = 'Sender (untrusted metadata):\n```json\n{"label": "Ana"}\n```\n\nMy dinghy'
+    enveloped = 'Sender (untrusted metadata):\n```json\n{"label": "Ana"}\n```\n\nDinghies'
     assert recall(plugin, enveloped).status == "skipped:min_length"
+
+
+@pytest.mark.parametrize(
+    ("fact", "question"),
+    [
+        ("lea è la figlia di marta, ha 6 anni", "chi è lea"),
+        ("My landlord is called Bob and the rent is 900.", "rent?"),
+        ("我的房东姓刘\uff0c房租三千", "房东是谁"),
+    ],
+)
+def test_a_short_question_is_searched_for_and_an_acknowledgement_gets_nothing(site, fact, question):
+    plugin = site.plugin()
+    say(plugin, fact)
+    assert fact.rstrip(".") in recall(plugin, question, session_key="agent:main:later").text
+    for prompt in ("ok", "thanks!", "haha", "ja gut", "ok danke", "好的谢谢"):
+        assert recall(plugin, prompt, session_key="agent:main:later").status in {
+            "empty",
+            "skipped:min_length",
+        }
 
 
 @pytest.mark.row("MW-05", level="e2e")

@@ -54,7 +54,7 @@ def searched(wire):
 @pytest.mark.row("CP-20", "AR-14", level="e2e")
 def test_below_the_least_length_nobody_is_asked_and_the_reason_counts(wire, plugin):
     made = plugin()
-    short = ask(made, "my coffee")
+    short = ask(made, "coffee!!!")
     assert (short.text, short.status, short.detail) == ("", "skipped:min_length", "prompt too short: 9 < 10")
     assert searched(wire) == []
     assert COFFEE in ask(made, "my coffee?").text

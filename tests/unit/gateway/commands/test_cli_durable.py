@@ -62,7 +62,7 @@ def test_why_shows_each_gate_and_each_memory_of_the_last_turn(typed, wire, envir
 def test_why_names_the_gate_that_kept_memory_out_of_a_turn_in_which_a_person_asked(typed, wire, environ):
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
         plugin.after_turn(TURN)
-        plugin.before_turn("coffee?")
+        plugin.before_turn("coffee!")
     first, *gates = typed("why").stdout.splitlines()
     assert first == "skipped:min_length: prompt too short: 7 < 10"
     assert "  gate min_length: prompt too short: 7 < 10" in gates
@@ -73,7 +73,7 @@ def test_why_names_the_gate_that_kept_memory_out_of_a_turn_in_which_a_person_ask
 @pytest.mark.parametrize(
     ("prompt", "config", "told"),
     [
-        ("coffee?", {}, "the gate min_length stopped recall: prompt too short: 7 < 10"),
+        ("coffee!", {}, "the gate min_length stopped recall: prompt too short: 7 < 10"),
         (
             QUESTION,
             {"recall": {"agents": ["coder"]}},

@@ -67,7 +67,7 @@ TRUTH_TABLE = [
     ("slash_command", {"query": "/status please now"}, (1, 1, 1)),
     ("control_text", {"query": "NO_REPLY"}, (1, 1, 1)),
     ("control_text", {"query": "HEARTBEAT_OK"}, (1, 1, 1)),
-    ("min_length", {"query": "too short"}, (1, 1, 0)),
+    ("min_length", {"query": "thanks!"}, (1, 1, 0)),
     ("min_length", {"query": ""}, (1, 1, 1)),
 ]
 
@@ -90,6 +90,35 @@ def test_every_gate_is_in_the_truth_table_or_has_its_own_test():
 
 def test_a_short_sentence_in_wide_characters_is_long_enough():
     assert gate(turn(query="我对花生过敏吗"), DIRECT).allowed
+
+
+@pytest.mark.parametrize(
+    ("prompt", "searched"),
+    [
+        ("발레 몇시", True),
+        ("chi è lea", True),
+        ("c qui lea", True),
+        ("who's bo", True),
+        ("кто Маша", True),
+        ("房东是谁", True),
+        ("家賃は\uff1f", True),
+        ("rent?", True),
+        ("ok", False),
+        ("ok?", False),
+        ("thanks!", False),
+        ("haha", False),
+        ("haha \U0001f602\U0001f602", False),
+        ("???", False),
+        ("5?", False),
+        ("好的", False),
+    ],
+)
+def test_a_short_prompt_is_searched_for_if_it_may_ask_unless_the_length_is_set(prompt, searched):
+    assert gate(turn(query=prompt), DIRECT).allowed is searched
+    # Active mode would call a model.
+    assert not gate(turn(query=prompt), ACTIVE, Purpose.ACTIVE).allowed
+    for config in ({"recall": {"minPromptLength": 10}}, {"preset": "memwal"}):
+        assert blocked_by(turn(query=prompt), load_settings(config, {})) == "min_length"
 
 
 def test_the_whole_switchboard_of_enabled_flags():
