@@ -27,6 +27,10 @@ from relayer.wire.fields import Role
 
 # The share of the model in the logits; the rest is that of the n-grams.
 _OF_MODEL = 0.5
+# The same in the logit that a message is not meant in earnest: its words are those of a statement, only their meaning tells.
+_UNREAL_OF_MODEL = 0.8
+# Below this logit of its own the model is sure that a text only asks for something.
+_ONLY_ASKS = -1.75
 _HEADS = (*MESSAGE_CLASSES, "kind")
 _ENDS = pairwise(accumulate(map(len, (*MESSAGE_CLASSES.values(), KINDS)), initial=0))
 _COLUMNS = {name: slice(*ends) for name, ends in zip(_HEADS, _ENDS, strict=True)}
@@ -50,13 +54,23 @@ class Readings:
         logits, row = message_logits(text, role), self._rows.get(read_part(text))
         if row is None:
             return reading_of(logits, role)
-        logits = _OF_MODEL * row[_COLUMNS[classes_of(role)]] + (1 - _OF_MODEL) * logits
-        return replace(reading_of(logits, role), by_model=True)
+        model = row[_COLUMNS[classes_of(role)]]
+        alone, mixed = reading_of(model, role), reading_of(_mixed(model, logits, _OF_MODEL), role)
+        return replace(
+            mixed,
+            by_model=True,
+            unreal=reading_of(_mixed(model, logits, _UNREAL_OF_MODEL), role).unreal,
+            only_asks=alone.worth < _ONLY_ASKS and alone.otherwise in {"one_off", "question"},
+        )
 
     def kind(self, text: str) -> str:
         """Classify a statement as one of `relayer.lib.n_grams.KINDS`."""
         row = self._rows.get(read_part(text))
         return read_kind(text) if row is None else KINDS[int(row[_COLUMNS["kind"]].argmax())]
+
+
+def _mixed(model: NDArray[np.float32], n_grams: NDArray[np.float32], share: float) -> NDArray[np.float32]:
+    return np.asarray(share * model + (1 - share) * n_grams, np.float32)
 
 
 def read_part(text: str) -> str:

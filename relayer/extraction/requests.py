@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final
 
@@ -57,7 +57,7 @@ def is_errand(sentence: str) -> bool:
         >>> is_errand("I want you to always check the units.")
         False
     """
-    plain = unicodedata.normalize("NFKC", sentence).casefold()
+    plain = _without_accents(sentence.casefold())
     return any(errand.search(plain) and not always.search(plain) for errand, always, _ in _errands())
 
 
@@ -68,8 +68,22 @@ def is_errand_with_text(line: str) -> bool:
         >>> is_errand_with_text("Translate this:"), is_errand_with_text("Always answer in two parts:")
         (True, False)
     """
-    plain = unicodedata.normalize("NFKC", line).casefold()
+    plain = _without_accents(line.casefold())
     return any(texts.search(plain) and not always.search(plain) for _, always, texts in _errands())
+
+
+# Accents on letters, and on the alif of Arabic.
+_ACCENT: Final = re.compile("[\u0300-\u036f\u0653-\u0655]")
+
+
+def _without_accents(text: str) -> str:
+    """Return a text, or a pattern, without accents, which people leave out in a hurry."""
+    return unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFKD", text)))
+
+
+def _errand_words() -> Iterator[dict[str, str]]:
+    for words in read_data("errands.toml").values():
+        yield {name: _without_accents(pattern) for name, pattern in words.items()}
 
 
 @cache
@@ -80,7 +94,7 @@ def _errands() -> tuple[tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]
             re.compile(words["always"]),
             re.compile(words["texts"]),
         )
-        for words in read_data("errands.toml").values()
+        for words in _errand_words()
     )
 
 
@@ -157,13 +171,23 @@ def is_one_off(text: str) -> bool:
         (True, False)
     """
     for start, end in split_sentences(text):
-        plain = unicodedata.normalize("NFKC", text[start:end]).replace("\u2019", "'").casefold()
-        order = next((found for found, always in _orders() if _is_ordered(plain, found, always)), None)
-        if order is None and not is_errand(plain):
+        ordered = orders_text(text[start:end])
+        if not ordered and not is_errand(text[start:end]):
             return False
-        if order is not None and ":" in plain:
+        if ordered and ":" in unicodedata.normalize("NFKC", text[start:end]):
             return True
     return has_words(text)
+
+
+def orders_text(sentence: str) -> bool:
+    """Return whether a sentence asks for one text to be written or changed.
+
+    Example:
+        >>> orders_text("ecris un conte."), orders_text("I am writing a story.")
+        (True, False)
+    """
+    plain = _without_accents(sentence.casefold()).replace("\u2019", "'")
+    return any(_is_ordered(plain, found, always) for found, always in _orders())
 
 
 def _is_ordered(plain: str, order: re.Pattern[str], always: re.Pattern[str]) -> bool:
@@ -180,5 +204,5 @@ def _orders() -> tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]:
     polite = _polite()
     return tuple(
         (re.compile(rf"\W*{polite}(?:{words['orders']})", re.IGNORECASE), re.compile(words["always"]))
-        for words in read_data("errands.toml").values()
+        for words in _errand_words()
     )

@@ -29,6 +29,7 @@ from relayer.extraction.requests import (
     is_errand_with_text,
     is_unmarked_question,
     names_removed_secret,
+    orders_text,
 )
 from relayer.extraction.wishes import is_forgetting, is_wish
 from relayer.extraction.words import (
@@ -197,6 +198,10 @@ _BASE_IMPORTANCE: dict[Kind, float] = {
 }
 # The logit from which a sentence is worth keeping, alone and together with its message; `bench.message_reader` measures it.
 _WORTH = {Role.USER: -0.7, Role.ASSISTANT: 0.0}
+# The logit that a message is not meant in earnest from which it is taken for such, if a model read it: of any, and of a request for
+# a text, which is sought in the first sentences.
+_UNREAL, _UNREAL_TEXT = 0.5, -1.0
+_FIRST_SENTENCES = 3
 # The logit from which rules may lift an English sentence of an assistant that a model read: without this they lift suggestions, too.
 _LIFTED = -1.0
 # The same for what is rather a courtesy, or said without meaning it much.
@@ -204,6 +209,10 @@ _LIGHT = 0.8
 # The same for what looks like a user's request: short facts do so, and losing a fact is worse than keeping a request. The second
 # one is for what a model read, too, which is right more often.
 _REQUEST, _READ_REQUEST = -0.8, -0.3
+# The same for an assistant's list that only a word or two introduce: plans and templates are such.
+_BARE_LIST = 1.3
+# Added to it if a model is sure that the text only asks: its words may be those of a statement.
+_ONLY_ASKED = 2.0
 # The same for a user's question that is marked as one: "the server is called heron, right?" is far above it.
 _MARKED_QUESTION = 0.5
 # A sentence is dropped below these logits, however much its message is worth.
@@ -328,7 +337,7 @@ class StatementExtractor:
     @property
     def version(self) -> str:
         """Return the version of the rules and weights."""
-        return "11"
+        return "12"
 
     def extract(self, turns: Sequence[ConversationTurn]) -> list[Candidate]:
         """Return candidates, in order: one for each statement worth keeping."""
@@ -342,9 +351,13 @@ class StatementExtractor:
             split.append(parts)
         unread = islice(dict.fromkeys(_unread(split)), _MOST_READ)
         readings = (yield Unread(tuple(unread))) or BY_N_GRAMS
+        fiction = False
         for index, (turn, parts) in enumerate(zip(turns, split, strict=True)):
-            if isinstance(parts, str):
-                yield Left(index, parts)
+            if turn.role is Role.USER:
+                fiction = not isinstance(parts, str) and _is_unreal(parts, readings, turn.role)
+            if isinstance(parts, str) or (fiction and turn.role is Role.ASSISTANT):
+                # A reply to what is not meant in earnest is the story that was asked for, or another one.
+                yield Left(index, parts if isinstance(parts, str) else "unreal")
                 continue
             answering = index > 0 and turns[index - 1].role != Role.TOOL and _asks(turns[index - 1].text)
             earlier = turns[max(0, index - _REMEMBERED_TURNS) : index] if turn.role is Role.ASSISTANT else ()
@@ -443,8 +456,7 @@ def _judged(
     text, prose, lang, spans = parts.text, parts.prose, parts.lang, parts.spans
     # Of a long text the beginning and the end are read, which say nothing about the sentences between them.
     whole = before.readings.message(prose, turn.role)
-    # What the user asks to remember is kept, and says nothing about whether the rest is meant in earnest.
-    unreal = before.readings.message(parts.earnest, turn.role).unreal > UNREAL
+    unreal = _is_unreal(parts, before.readings, turn.role)
     if unreal:
         # To forget what was said is an order about earlier chats, which reads like one in a game.
         spans = tuple(span for span in spans if span in parts.asked or is_forgetting(prose[slice(*span)]))
@@ -471,6 +483,16 @@ def _judged(
         yield _candidate(turn, text, lang, hit, before.readings)
         if number % _SENTENCES_A_STEP == _SENTENCES_A_STEP - 1:
             yield None
+
+
+def _is_unreal(parts: _Split, readings: Readings, role: Role) -> bool:
+    """Return whether a message is not meant in earnest; what the user asks to remember says nothing about the rest of it."""
+    reading = readings.message(parts.earnest, role)
+    if not reading.by_model:
+        return reading.unreal > UNREAL
+    # After a request for a text, a sentence that reads like a statement belongs to that text.
+    ordered = any(orders_text(parts.prose[slice(*span)]) for span in parts.spans[:_FIRST_SENTENCES])
+    return reading.unreal > (_UNREAL_TEXT if ordered else _UNREAL)
 
 
 def _whole_lists(hits: Sequence[_Hit]) -> list[_Hit]:
@@ -734,8 +756,11 @@ def _judge(
     together = worth - (_SURE if whole is None else 0.0)
     if whole is not None and not light:
         together = max(worth, (worth + whole) / 2)
+    is_list = _begins_list(parts, span)
+    is_bare = turn.role is Role.ASSISTANT and is_list and _is_bare(parts, span)
     if (
         turn.role is Role.ASSISTANT
+        and not is_bare
         and (not reading.by_model or together > _LIFTED)
         and lang in {"en", UNDETERMINED}
         and judge_assistant_sentence(sentence) >= PASSES
@@ -743,7 +768,7 @@ def _judge(
         together = max(together, 0.0)
     if before.answering and turn.role is Role.USER and not (asks or asked):
         worth, together = worth + _ANSWERING, together + _ANSWERING
-    needed = _needed(turn.role, reading, asks=asks, is_list=_begins_list(parts, span))
+    needed = _BARE_LIST if is_bare else _needed(turn.role, reading, asks=asks, is_list=is_list)
     if asked:
         # A message that is worth keeping says nothing about the request in it.
         together, needed = worth, _CERTAIN
@@ -764,6 +789,8 @@ def _needed(role: Role, reading: MessageReading, *, asks: bool, is_list: bool) -
         needed = _WORTHLESS[role]
     elif reading.otherwise == "one_off":
         needed = _READ_REQUEST if reading.by_model else _REQUEST
+    if reading.only_asks and not is_list:
+        needed += _ONLY_ASKED
     return max(needed, _MARKED_QUESTION) if asks else needed
 
 
@@ -771,6 +798,14 @@ def _begins_list(parts: _Split, span: tuple[int, int]) -> bool:
     """Return whether a sentence is a list of two items or more, or its first part, with the line that introduces it."""
     head = parts.heads.get(span)
     return head is not None and head[0] == span[0] and _TWO_ITEMS.match(parts.text, head[1]) is not None
+
+
+def _is_bare(parts: _Split, span: tuple[int, int]) -> bool:
+    """Return whether the line that introduces a list is a word or two, which do not say what the list is: "Plan:"."""
+    heading = parts.prose[slice(*parts.heads[span])]
+    if UNSPACED.search(heading):
+        return sum(map(str.isalnum, heading)) <= _LONGEST_DENSE_ANSWER
+    return len(words_of(heading)) < _FEWEST_ALONE
 
 
 def _is_request(sentence: str) -> bool:

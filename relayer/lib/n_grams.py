@@ -271,12 +271,14 @@ class MessageReading:
         otherwise: the most likely reason not to store it.
         unreal: the logit that it is not meant in earnest, against that it is worth storing; of an assistant's no logit.
         by_model: whether a model read it, too.
+        only_asks: whether that model is sure that it only asks for something.
     """
 
     worth: float
     otherwise: str
     unreal: float = float("-inf")
     by_model: bool = False
+    only_asks: bool = False
 
 
 KINDS = ("fact", "preference", "decision", "event", "task", "statement")
