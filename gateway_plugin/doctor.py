@@ -22,7 +22,7 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.keys.identity import Identity, KeyHolder, RootHolder, typed
 from gateway_plugin.keys.invitations import day_of
-from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable, other_outboxes
+from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable, waiting_elsewhere
 from gateway_plugin.outbox.sender import Positions
 from gateway_plugin.sessions import WHY_MARK, Toggles
 from gateway_plugin.settings.model import PluginSettings
@@ -74,7 +74,7 @@ async def examine(
         yield Check("settings", True, "; ".join(told))
     yield _keys(identity, holder, secret_from, clock.now())
     yield _outbox(outbox)
-    if others := other_outboxes(outbox.path, holder):
+    if others := waiting_elsewhere(outbox.path, holder):
         yield _others(others)
     yield _last_turn(outbox, identity)
     for check in (_version, _trusted, _accepted):

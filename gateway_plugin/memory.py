@@ -53,7 +53,7 @@ from gateway_plugin.keys.identity import (
     identify_owner,
     parse_session_key,
 )
-from gateway_plugin.outbox.queue import Outbox, OutboxFull, OutboxItem, OutboxUnavailable
+from gateway_plugin.outbox.queue import Outbox, OutboxFull, OutboxItem, OutboxUnavailable, other_outboxes
 from gateway_plugin.outbox.sender import Sender, erase_texts, forget_namespace, off_loop
 from gateway_plugin.recall.formatting import select, standing_block
 from gateway_plugin.recall.recaller import SEARCH_FLOOR, STANDING_TOKENS, turn_request
@@ -846,8 +846,7 @@ class AsyncMemory:
         known = await client.get_memory(whose, _text("memory_id", memory_id), deadline=self._timeout)
         texts = {one.text for one in (known.memory, *known.history)}
         # Before the relayer erases them, so that none is delivered afterwards.
-        with self._outbox() as outbox:
-            waiting = erase_texts(outbox, whose.namespace, texts)
+        waiting = self._erase_waiting(lambda outbox: erase_texts(outbox, whose.namespace, texts))
         answer = await client.erase(self._person(whose), memory_id, deadline=self._timeout)
         return _report(answer.erasure, waiting)
 
@@ -862,11 +861,15 @@ class AsyncMemory:
         await self._check_is_known(user)
         person = self._person(whose)
         counted = await client.erase_namespace(person, deadline=self._timeout)
-        answer = await client.erase_namespace(person, confirm=counted.confirm, deadline=self._timeout)
         owner = NamespaceRef(whose.agent, whose.namespace, whose.generation)
-        with self._outbox() as outbox:
-            waiting = forget_namespace(outbox, owner)
+        waiting = self._erase_waiting(lambda outbox: forget_namespace(outbox, owner))
+        answer = await client.erase_namespace(person, confirm=counted.confirm, deadline=self._timeout)
         return _report(answer.erasure, waiting)
+
+    def _erase_waiting(self, erase: Callable[[Outbox], int]) -> int:
+        """Erase what waits on this machine, also for a former address of the relayer; return the number of turns."""
+        with self._outbox() as outbox:
+            return erase(outbox) + sum(map(erase, other_outboxes(outbox.path, self._holder)))
 
     async def history(self, memory_id: str, *, user: str | None = None) -> tuple[StoredMemory, ...]:
         """Return all versions of a memory, oldest first.

@@ -27,7 +27,7 @@ from gateway_plugin.commands.run import (
 )
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.keys.identity import Identity, NamespaceRef, RootHolder, typed
-from gateway_plugin.outbox.queue import Outbox
+from gateway_plugin.outbox.queue import Outbox, other_outboxes
 from gateway_plugin.outbox.sender import erase_people, erase_texts, forget_namespace
 from gateway_plugin.recall.consolidation import ConsolidationReport, Difference, difference, last_report, take
 from relayer.wire.amounts import parse_seconds
@@ -291,11 +291,12 @@ def _erase_memory(run: Run, context: CliContext, memory_id: str, *, yes: bool) -
 def _erased_here(context: CliContext, erase_waiting: Callable[[Outbox], int]) -> Iterator[int]:
     """Erase what waits on this machine and yield its number of turns; the relayer is asked in the ``with`` block.
 
-    What waits goes first, so that none of it is delivered after the relayer has erased the rest. If the relayer fails then, what is
-    done and what remains to be done is printed.
+    What waits goes first, also for a former address of the relayer, so that none of it is delivered after the relayer has erased the
+    rest. If the relayer fails then, what is done and what remains to be done is printed.
     """
     with open_outbox(context) as outbox:
         waiting = erase_waiting(outbox)
+        waiting += sum(map(erase_waiting, other_outboxes(outbox.path, context.holder)))
     try:
         yield waiting
     except typer.Exit:

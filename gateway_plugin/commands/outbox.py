@@ -18,7 +18,7 @@ import typer
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.run import Output, Run, command, guarded, open_outbox, used
 from gateway_plugin.keys.identity import identify_owner
-from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxFull, QueuedItem, other_outboxes
+from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxFull, QueuedItem, waiting_elsewhere
 from gateway_plugin.outbox.sender import Sender
 from gateway_plugin.turn.status import notify
 from relayer.wire.command_line import FAILED, USAGE, fail
@@ -79,7 +79,7 @@ def outbox_status(
         since = min((letter.item.queued_at for letter in queued if letter.item), default=None)
         oldest = 0 if since is None else max(0, int(time.time() - since / 1000))
         idle = found.claim()
-    others = other_outboxes(found.path, run.context.holder)
+    others = waiting_elsewhere(found.path, run.context.holder)
     if as_metrics:
         Output(as_json=False).say(_metrics(waiting, len(dead), oldest, sum(others.values())))
         return

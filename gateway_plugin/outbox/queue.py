@@ -453,16 +453,20 @@ def outbox_path(environ: Mapping[str, str], holder: KeyHolder, origin: str) -> P
     return state_directory(environ) / f"outbox-{hashlib.sha256(whose).hexdigest()[:16]}.db"
 
 
-def other_outboxes(path: Path, holder: KeyHolder) -> dict[str, int]:
-    """Return the outboxes next to one, of other relayer addresses or keys, and how many turns wait in each.
-
-    They are named by their files. Counting needs no keys; empty and unreadable ones are left out.
-    """
-    counts: dict[str, int] = {}
+def other_outboxes(path: Path, holder: KeyHolder) -> Iterator[Outbox]:
+    """Yield the outboxes next to one, of other relayer addresses or keys, each open until the next one."""
     for other in sorted(path.parent.glob("outbox-*.db")):
         if other != path:
             with contextlib.closing(Outbox(other, holder)) as outbox:
-                counts[other.name] = outbox.waiting()
+                yield outbox
+
+
+def waiting_elsewhere(path: Path, holder: KeyHolder) -> dict[str, int]:
+    """Return how many turns wait in each of the other outboxes, by the names of their files.
+
+    Counting needs no keys; empty and unreadable ones are left out.
+    """
+    counts = {outbox.path.name: outbox.waiting() for outbox in other_outboxes(path, holder)}
     return {name: count for name, count in counts.items() if count}
 
 

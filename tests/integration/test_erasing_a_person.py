@@ -69,3 +69,13 @@ def test_while_the_relayer_is_away_what_waits_here_goes_and_the_rest_is_said_to_
             assert f"undelivered turns that are erased on this machine: {waiting};" in done.stderr
             assert "what the relayer stores is not erased" in done.stderr
         assert site.json("outbox", "status")["waiting"] == 0
+
+
+def test_what_waits_for_a_former_address_of_the_relayer_goes_too(tmp_path, secret):
+    with PluginSite(tmp_path, "http://127.0.0.1:9", secret) as former:
+        says(former.plugin(), f"Bob ({BOB}): {IN_GROUP}", BOB, GROUP)
+        says(former.plugin(), f"Alice ({ALICE}): {OF_ALICE}", ALICE, GROUP)
+    with PluginSite(tmp_path, "http://127.0.0.1:19", secret) as site:
+        assert sum(site.json("outbox", "status")["other_outboxes"].values()) == 2
+        run_gateway(site.environment, "erase", "--sender", f"telegram:{BOB}", "--yes")
+        assert sum(site.json("outbox", "status")["other_outboxes"].values()) == 1
