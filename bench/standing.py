@@ -91,7 +91,7 @@ def report(console: Console, cases: Sequence[Case], guessed: Sequence[str]) -> N
             language,
             str(len(members)),
             *(
-                f"{100 * right[kind] / said[kind]:.0f} / {100 * right[kind] / max(taken[kind], 1):.0f}"
+                f"{100 * right[kind] / max(said[kind], 1):.0f} / {100 * right[kind] / max(taken[kind], 1):.0f}"
                 for kind in CLASSES[1:]
             ),
         )

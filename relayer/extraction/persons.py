@@ -69,7 +69,7 @@ def other_person(text: str) -> str:
     """Return the casefolded beginning of a statement up to the other person whom it is about; "" if it is about the speaker.
 
     Example:
-        >>> other_person("My aunt Ingrid lives in Bergen."), other_person("Ben lives in Glasgow.")
+        >>> other_person("My aunt Ingrid lives in Bergen."), other_person("Ben isn't allergic to nuts.")
         ('my aunt', 'ben')
         >>> other_person("My wife and I are allergic to nuts."), other_person("I live with my aunt.")
         ('', '')
@@ -95,5 +95,5 @@ def _subject_patterns(language: str) -> tuple[re.Pattern[str], re.Pattern[str], 
     else:
         person = rf"{before}(?:{data['lead']}\W+){{0,2}}(?:{named})(?!{_LETTER})"
     verbs = data["verbs"].get(language, "(?!)")
-    name = rf"(?!{data['apart']}){_LETTER}+(?=\W+(?:{verbs})(?!{_LETTER}))"
+    name = rf"(?!{data['apart']}){_LETTER}+(?=\W+(?:{verbs})(?:n?['\u2019]t)?(?!{_LETTER}))"
     return re.compile(person), re.compile(name), re.compile(data["speaker_too"])

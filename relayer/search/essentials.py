@@ -39,8 +39,12 @@ _SENTENCE: Final = re.compile(
     r"[^.!?\u2026\u3002\uff01\uff1f\u061f\u0964\n]*[.!?\u2026\u3002\uff01\uff1f\u061f\u0964\n]+\s*(?=\S)"
 )
 
+# A statement of several in one sentence: between pauses, also between spaces in scripts that have none between words.
+_PART: Final = re.compile("[^,;:.!?\u2026\u060c\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f\n]+")
+_UNSPACED_PART: Final = re.compile(r"[^\s,\u3001\u3002\uff01\uff0c\uff1b\uff1f]+")
+
 # A marking word may begin at a word boundary, and anywhere in scripts without spaces or with prefixed words.
-_BEGINNING: Final = re.compile(rf"\b\w|{UNSPACED.pattern}|[\u0600-\u06ff]")
+_BEGINNING: Final = re.compile(rf"\b\w|{UNSPACED.pattern}|[\u0600-\u06ff\uac00-\ud7af]")
 
 
 @cache
@@ -78,11 +82,14 @@ def marked(text: str) -> frozenset[Essential]:
 
 
 def decide(marks: frozenset[Essential], logits: NDArray[np.float32]) -> Essential | None:
-    """Return the class with the highest logit of `CLASSES`, if its margin is large enough and a word marks it."""
-    place = 1 + int(logits[1:].argmax())
+    """Return the class with the highest logit of those that a word marks, if its margin is large enough."""
+    places = [place for place, kind in enumerate(CLASSES) if kind in marks]
+    if not places:
+        return None
+    place = max(places, key=logits.__getitem__)
     kind = _ESSENTIALS[place - 1]
     margin = logits[place] - np.logaddexp.reduce(np.delete(logits, place))
-    return kind if kind in marks and margin > _MARGIN[kind] else None
+    return kind if margin > _MARGIN[kind] else None
 
 
 @cache
@@ -112,15 +119,25 @@ def load() -> None:
     _weights()
 
 
+def _kind_of(text: str, marks: frozenset[Essential]) -> Essential | None:
+    weights, bias = _weights()
+    buckets, values = vector(text)
+    return decide(marks, values @ weights[buckets] + bias)
+
+
 def essential_of(text: str) -> Essential | None:
     """Return the class of an essential statement; None for most. Never fails, whatever the text is."""
     marks = marked(text) if len(text) <= LONGEST else frozenset()
     # Looking for marking words takes a twentieth of the time of the classifier, and few texts have one.
     if not marks:
         return None
-    weights, bias = _weights()
-    buckets, values = vector(text)
-    kind = decide(marks, values @ weights[buckets] + bias)
+    kind = _kind_of(text, marks)
+    if kind is None and "harm" in marks:
+        parts = (_UNSPACED_PART if UNSPACED.search(text) else _PART).findall(text)
+        dangers = (
+            _kind_of(part, marked(part)) == "harm" and not _is_of_nobody_named(part, "harm") for part in parts
+        )
+        kind = "harm" if len(parts) > 1 and any(dangers) else None
     if kind is not None and _is_of_nobody_named(text, kind):
         # What follows may be of the speaker.
         first = _SENTENCE.match(text)

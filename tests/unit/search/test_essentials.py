@@ -47,6 +47,9 @@ def test_the_shipped_weights_know_what_they_were_made_from(language):
         ("We parked on level 7.", None),
         ("Such a gorgeous song, it really fits you", None),
         ("Der Zug fährt um neun von Gleis 2.", None),
+        ("I have a heart condition and must not drink grapefruit juice.", "harm"),
+        ("I'm pregnant, due in April.", "harm"),
+        ("나 허리디스크 있어서 L5 그쪽. 데드리프트 금지래 의사가", "harm"),
     ],
 )
 def test_what_was_not_learnt_is_told_too(text, kind):
@@ -155,3 +158,15 @@ def test_a_statement_about_a_pronoun_is_of_somebody_else(text):
 )
 def test_a_statement_that_says_whose_it_is_stays(text, kind):
     assert essential_of(text) == kind
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "我对花生过敏 老公阿杰做装修的 房东姓曾",
+        "asthma, kortisonspray früh und abends, rauch is gift",
+        "minha vó tem pressão alta, come sem sal. remédio dela é às 8 e às 20",
+    ],
+)
+def test_a_danger_that_is_one_of_several_statements_counts(text):
+    assert essential_of(text) == "harm"
