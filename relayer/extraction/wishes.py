@@ -293,7 +293,7 @@ def subject_of(wish: str, before: str = "") -> tuple[str, ...]:
         names, words = [], names
     apposed = [(word,) for word in _apposed(wish, languages)]
     if not names and not any(map(UNSPACED.match, words)):
-        # "The story of matteo" stands for all that is known of him.
+        # "The story of matteo" means all that is known of him.
         words = [word for word in words if not _is_all_of(word, languages)] or words
         whole = [words[:MOST_WORDS]] if words else []
         return tuple(map(_phrase, (*whole, *apposed)))
@@ -306,7 +306,7 @@ def subject_of(wish: str, before: str = "") -> tuple[str, ...]:
 def _named_before(texts: Sequence[str], languages: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the words of what "it" in a wish is, and the names among them; a person is a name, too.
 
-    The first text that names somebody goes before one that does not, and other words before months and weekdays.
+    The first text that names someone goes before one that does not, and other words before months and weekdays.
     """
     for candidates in ([_without_times(text, languages) for text in texts], texts):
         found = []
@@ -321,7 +321,7 @@ def _named_before(texts: Sequence[str], languages: Sequence[str]) -> tuple[list[
 
 
 def _is_all_of(word: str, languages: Iterable[str]) -> bool:
-    """Return whether a word beside another stands for all that is known of it: "story", "memories"."""
+    """Return whether a word next to another means all that is known of it: "story", "memories"."""
     return any(_is_listed("all_of_name", lang, word) for lang in languages) and not _is_person(
         word, languages
     )
