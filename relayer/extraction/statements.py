@@ -273,7 +273,8 @@ _APART = frozenset({"question", "courtesy", "one_off"})
 class _Hit:
     """A sentence with its logit: it is a statement by itself, or (``joins``) may be kept with one that it is next to.
 
-    ``says`` is whether a user says something with it and asks nothing: it may be about a person who was named before. ``head``
+    ``says`` is whether a user says something with it and asks nothing: it may be about a person who was named before. ``leans`` is
+    whether it is a few words that mean nothing without the statement before them: "done the first account, one to go". ``head``
     is the place of the line that introduces it, if it is a line or a part of a list below one.
     """
 
@@ -282,6 +283,7 @@ class _Hit:
     passes: bool
     joins: bool = False
     says: bool = False
+    leans: bool = False
     head: tuple[int, int] | None = None
 
 
@@ -562,7 +564,7 @@ def _statements(text: str, lang: str, hits: Sequence[_Hit]) -> Iterator[_Hit]:
             belongs = False
         else:
             refers = text[end - 1 : end] in _COLONS or _depends(text[start:stop], lang)
-            belongs = hit.joins or (hit.passes and refers)
+            belongs = hit.joins or hit.leans or (hit.passes and refers)
             if hit.says and not belongs and last is not None and follows:
                 one_paragraph = _PARAGRAPH_END.search(text, end, start) is None
                 belongs = one_paragraph and is_of_person_before(
@@ -776,7 +778,15 @@ def _judge(
     says = turn.role is Role.USER and not (asks or asked)
     # What is neither asked for nor a courtesy stays with the statement next to it: a part of a fact often does not pass alone.
     joins = says and reading.otherwise not in _APART
-    return _Hit(span, worth, passes=passes, joins=joins and not passes, says=says)
+    leans = says and not passes and not reading.only_asks and _is_fragment(sentence)
+    return _Hit(span, worth, passes=passes, joins=joins and not passes, says=says, leans=leans)
+
+
+def _is_fragment(sentence: str) -> bool:
+    """Return whether a sentence has so few words that it is a part of what was said before."""
+    if UNSPACED.search(sentence):
+        return sum(map(str.isalnum, sentence)) <= _LONGEST_DENSE_ANSWER
+    return len(words_of(sentence)) <= _FEWEST_ALONE
 
 
 def _needed(role: Role, reading: MessageReading, *, asks: bool, is_list: bool) -> float:
@@ -803,9 +813,7 @@ def _begins_list(parts: _Split, span: tuple[int, int]) -> bool:
 def _is_bare(parts: _Split, span: tuple[int, int]) -> bool:
     """Return whether the line that introduces a list is a word or two, which do not say what the list is: "Plan:"."""
     heading = parts.prose[slice(*parts.heads[span])]
-    if UNSPACED.search(heading):
-        return sum(map(str.isalnum, heading)) <= _LONGEST_DENSE_ANSWER
-    return len(words_of(heading)) < _FEWEST_ALONE
+    return _is_fragment(heading)
 
 
 def _is_request(sentence: str) -> bool:

@@ -88,3 +88,10 @@ async def test_a_text_is_not_kept_if_the_model_is_sure_that_it_only_asks(multili
 )
 async def test_an_assistants_list_below_a_word_needs_results(multilingual, text, kept):
     assert await _kept(multilingual, (Role.ASSISTANT, text)) == ([text] if kept else [])
+
+
+async def test_a_few_words_stay_with_the_statement_before_them(multilingual):
+    text = "fiches de paie c bon envoyees. reste le rib"
+    assert await _kept(multilingual, (Role.USER, text)) == [text]
+    two = "I moved to Lisbon last week. what a day"
+    assert await _kept(multilingual, (Role.USER, two)) == ["I moved to Lisbon last week."]
