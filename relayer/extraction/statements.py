@@ -778,7 +778,9 @@ def _judge(
     says = turn.role is Role.USER and not (asks or asked)
     # What is neither asked for nor a courtesy stays with the statement next to it: a part of a fact often does not pass alone.
     joins = says and reading.otherwise not in _APART
-    leans = says and not passes and not reading.only_asks and _is_fragment(sentence)
+    # N-grams alone do not tell a few words that ask from others.
+    tells = reading.by_model and reading.otherwise != "question" and not reading.only_asks
+    leans = says and not passes and tells and _is_fragment(sentence)
     return _Hit(span, worth, passes=passes, joins=joins and not passes, says=says, leans=leans)
 
 
