@@ -356,7 +356,12 @@ class StatementExtractor:
         fiction = False
         for index, (turn, parts) in enumerate(zip(turns, split, strict=True)):
             if turn.role is Role.USER:
-                fiction = not isinstance(parts, str) and _is_unreal(parts, readings, turn.role)
+                # N-grams alone take some questions for a story, and what is said in reply to these counts.
+                fiction = (
+                    not isinstance(parts, str)
+                    and readings.message(parts.earnest, turn.role).by_model
+                    and _is_unreal(parts, readings, turn.role)
+                )
             if isinstance(parts, str) or (fiction and turn.role is Role.ASSISTANT):
                 # A reply to what is not meant in earnest is the story that was asked for, or another one.
                 yield Left(index, parts if isinstance(parts, str) else "unreal")
@@ -759,7 +764,7 @@ def _judge(
     if whole is not None and not light:
         together = max(worth, (worth + whole) / 2)
     is_list = _begins_list(parts, span)
-    is_bare = turn.role is Role.ASSISTANT and is_list and _is_bare(parts, span)
+    is_bare = turn.role is Role.ASSISTANT and reading.by_model and is_list and _is_bare(parts, span)
     if (
         turn.role is Role.ASSISTANT
         and not is_bare
