@@ -89,7 +89,7 @@ def test_every_option_is_explained_and_stands_in_its_group(one: Declared) -> Non
         ("memrelay", "memrelay ke", ["keys"]),
         ("memrelay", "memrelay serve --cache", ["--cache-bytes"]),
         ("memrelay-gateway", "memrelay-gateway rem", ["remember"]),
-        ("memrelay-gateway", "memrelay-gateway outbox ", ["status", "list", "retry", "drop"]),
+        ("memrelay-gateway", "memrelay-gateway outbox ", ["status", "list", "deliver", "retry", "drop"]),
     ],
 )
 def test_a_shell_completes_names(program: str, typed: str, completed: list[str], tmp_path: Path) -> None:
