@@ -59,7 +59,7 @@ from relayer.wire import names
 from relayer.wire.codec import InvalidName
 from relayer.wire.command_line import FAILED, UNREACHABLE, USAGE, JsonOption, answer, fail, span
 from relayer.wire.fields import one_line
-from relayer.wire.schemas import NO_LONGER_SO, Memory, RecallHit
+from relayer.wire.schemas import Memory, RecallHit, with_replaced
 from relayer.wire.service import NamespaceView
 
 
@@ -113,7 +113,8 @@ class Output:
     ) -> None:
         """Print memories, one per row; hits with their relevance, their date, and the file and line that they come from.
 
-        With ``former``, the statements of a memory that other memories replaced follow its text. If some are not the own words of the agent's owner, whose ids are ``owners``, a column says who said them and where.
+        The statements of a memory that other memories replaced follow its text: with ``former`` all of them, and what replaced them,
+        otherwise those that what is left may lean on. If some are not the own words of the agent's owner, whose ids are ``owners``, a column says who said them and where.
         """
         moment = datetime.fromtimestamp(now, UTC).astimezone()
         hits = any(isinstance(memory, RecallHit) for memory in memories)
@@ -124,9 +125,10 @@ class Output:
             relevance = (f"{memory.relevance:.2f}",) if isinstance(memory, RecallHit) else ()
             state = "" if memory.state == "live" else f" ({memory.state})"
             state += f" (not to mention: {', '.join(memory.unmentioned)})" if memory.unmentioned else ""
-            replaced = memory.replaced if former else ()
-            gone = [f'({NO_LONGER_SO}: "{one.text.strip(" ,;:")}", see {one.by})' for one in replaced]
-            said = (one_line(" ".join([memory.text, *gone])), *((label,) if any(labels) else ()))
+            shown = [one for one in memory.replaced if former or one.followed]
+            by = f" (see {', '.join(dict.fromkeys(one.by for one in shown))})" if former and shown else ""
+            text = with_replaced(memory.text, (one.text for one in shown)) + by
+            said = (one_line(text), *((label,) if any(labels) else ()))
             source = (_origin(memory, cited or {}),) if hits else ()
             rows.append((memory.id, *relevance, age, memory.kind + state, *said, *source))
         headings = (

@@ -28,7 +28,7 @@ from gateway_plugin.turn.gates import OWN_VOICE, Hearing, passes, voice
 from gateway_plugin.turn.status import HitTrace, Injection
 from relayer.wire.fields import Audience, clip, escape, is_no_recall, one_line
 from relayer.wire.relevance import PROBABLY_HELPS
-from relayer.wire.schemas import NO_LONGER_SO, ContextResponse, Memory, RecallHit
+from relayer.wire.schemas import NO_LONGER_SO, ContextResponse, Memory, RecallHit, with_replaced
 from relayer.wire.service import SECTIONS, ProfileLine, ProfileResponse, StandingLine, render
 
 
@@ -236,10 +236,8 @@ def _disputes(items: Sequence[RecalledMemory]) -> list[str]:
 
 
 def _line(item: RecalledMemory, style: Format, now: datetime, dispute: str, *, timed: bool) -> str:
-    said = [item.text, *(f'({NO_LONGER_SO}: "{one}")' for one in item.replaced)]
-    if item.over and style is not Format.MEMRELAY:
-        said.insert(0, f"({NO_LONGER_SO})")
-    text = escape(" ".join(said))
+    over = f"({NO_LONGER_SO}) " if item.over and style is not Format.MEMRELAY else ""
+    text = escape(over + with_replaced(item.text, item.replaced))
     if style is Format.MEMORY_CORE_PLUS:
         percent = round(min(max(item.relevance, 0.0), 1.0) * 100)
         # The original shows the file of a snippet here: the path that its memory_get reads.
@@ -317,6 +315,13 @@ def label_of_others(memory: Memory, owners: Collection[str]) -> str:
     person = memory.source.speaker or "someone"
     said = voice(memory, hearing, noted=memory.extractor.startswith(_MODEL), user=person)
     return one_line(f"{said} in the direct chat {memory.source.place}")
+
+
+def shown_text(memory: Memory) -> str:
+    """Return the text of a memory for a reader, with the replaced statements that what is left may lean on."""
+    return with_replaced(
+        memory.text, [one.text for one in memory.replaced if one.followed and may_be_told(one.text)]
+    )
 
 
 def may_be_told(text: str) -> bool:
@@ -415,9 +420,7 @@ def _item(hit: RecallHit, hearing: Hearing, *, former: bool) -> RecalledMemory:
         contradicts=hit.contradicts,
         over=hit.state == "superseded",
         replaced=tuple(
-            one.text.strip(" ,;:")
-            for one in hit.replaced
-            if (former or one.followed) and may_be_told(one.text)
+            one.text for one in hit.replaced if (former or one.followed) and may_be_told(one.text)
         ),
     )
 

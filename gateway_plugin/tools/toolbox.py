@@ -34,6 +34,7 @@ from gateway_plugin.recall.formatting import (
     label_of,
     may_be_shown,
     may_be_told,
+    shown_text,
     told_at,
 )
 from gateway_plugin.recall.recaller import SEARCH_FLOOR, ranking
@@ -275,7 +276,7 @@ class Toolbox:
             return ToolAnswer(_NONE_FOUND, {"count": 0, "namespace": turn.namespace, "memories": []})
         shown = [self._shown(hit) | _voice(hit, turn) for hit in hits]
         lines = [
-            f"{number}. {one['text']} ({round(hit.relevance * 100)}% relevance{_STATES.get(hit.state, '')}{_origin(hit)}{_others(hit, hearing)})"
+            f"{number}. {escape(shown_text(hit))} ({round(hit.relevance * 100)}% relevance{_STATES.get(hit.state, '')}{_origin(hit)}{_others(hit, hearing)})"
             for number, (hit, one) in enumerate(zip(hits, shown, strict=True), 1)
         ]
         details = {
@@ -801,7 +802,9 @@ def _unescaped(text: str, quoted: str) -> str:
 
 def _with_age(memory: Memory, clock: Clock, hearing: Hearing, over: str = "") -> str:
     now = datetime.fromtimestamp(clock.now(), UTC).astimezone()
-    return f"({age_in_words(told_at(memory), now)}{over}{_others(memory, hearing)}) {escape(memory.text)}"
+    return (
+        f"({age_in_words(told_at(memory), now)}{over}{_others(memory, hearing)}) {escape(shown_text(memory))}"
+    )
 
 
 def _moment(field: str, value: str | int | None) -> int | None:

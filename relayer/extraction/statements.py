@@ -764,7 +764,13 @@ def _judge(
     if whole is not None and not light:
         together = max(worth, (worth + whole) / 2)
     is_list = _begins_list(parts, span)
-    is_bare = turn.role is Role.ASSISTANT and reading.by_model and is_list and _is_bare(parts, span)
+    # A word or two that introduce a list do not say what it is: "Plan:".
+    is_bare = (
+        turn.role is Role.ASSISTANT
+        and reading.by_model
+        and is_list
+        and _is_fragment(parts.prose[slice(*parts.heads[span])])
+    )
     if (
         turn.role is Role.ASSISTANT
         and not is_bare
@@ -815,12 +821,6 @@ def _begins_list(parts: _Split, span: tuple[int, int]) -> bool:
     """Return whether a sentence is a list of two items or more, or its first part, with the line that introduces it."""
     head = parts.heads.get(span)
     return head is not None and head[0] == span[0] and _TWO_ITEMS.match(parts.text, head[1]) is not None
-
-
-def _is_bare(parts: _Split, span: tuple[int, int]) -> bool:
-    """Return whether the line that introduces a list is a word or two, which do not say what the list is: "Plan:"."""
-    heading = parts.prose[slice(*parts.heads[span])]
-    return _is_fragment(heading)
 
 
 def _is_request(sentence: str) -> bool:

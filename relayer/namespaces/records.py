@@ -33,7 +33,7 @@ from relayer.wire import codec as ulid
 from relayer.wire.codec import UnsealError
 from relayer.wire.fields import Status
 from relayer.wire.labels import decode_metadata, passes
-from relayer.wire.schemas import NO_LONGER_SO, Selection
+from relayer.wire.schemas import Selection, with_replaced
 
 # The number of records in a block. Decrypting a block for one of them takes about as long as decrypting two single records.
 BLOCK_RECORDS = 32
@@ -753,8 +753,7 @@ class OpenedMemory:
     def told(self) -> str:
         """The text as a prompt shows it: with the replaced statements that what is left may lean on, marked as no longer so."""
         leant_on = (gone for gone in self.replaced if self.is_followed(gone))
-        parts = (self.record.text[start:end].strip(_LEFT_OVER) for start, end, _ in leant_on)
-        return " ".join([self.text, *(f'({NO_LONGER_SO}: "{part}")' for part in parts)])
+        return with_replaced(self.text, (self.record.text[start:end] for start, end, _ in leant_on))
 
     def is_followed(self, gone: ReplacedSpan) -> bool:
         """Return whether something of the text is left after a statement that was replaced."""

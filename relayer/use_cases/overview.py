@@ -317,10 +317,10 @@ def _in_turns(found: Mapping[str, list[tuple[bytes, Essential]]]) -> Iterator[tu
 
 
 def _newer(opened: OpenNamespace, record: bytes, allowed: Collection[bytes]) -> list[bytes]:
-    """Return the memories by which a memory may be over, or which replaced a part of it: no dose is told without the newer one."""
+    """Return the memories by which a memory may be over: no dose is told without the newer one."""
     number = opened.key_of(record)
-    newer = () if number is None else (*opened.replacing(number), *opened.newer_beside(number))
-    return [one for one in map(opened.id_of_hit, dict.fromkeys(newer)) if one in allowed]
+    newer = () if number is None else opened.newer_beside(number)
+    return [one for one in map(opened.id_of_hit, newer) if one in allowed]
 
 
 def _distinct(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
@@ -171,6 +172,17 @@ class RememberResponse(Answer):
 
 NO_LONGER_SO: Final = "no longer so"
 """Marks in a prompt what was true before."""
+_AROUND: Final = " \n,;:-\u2013\u2014\u060c\u061b\uff0c\uff1b\u3001"
+
+
+def with_replaced(text: str, replaced: Iterable[str]) -> str:
+    """Return the text of a memory with statements of it that were replaced, marked as such.
+
+    Example:
+        >>> with_replaced("she is allergic to nuts", ["My aunt is coming on Friday, "])
+        'she is allergic to nuts (no longer so: "My aunt is coming on Friday")'
+    """
+    return " ".join([text, *(f'({NO_LONGER_SO}: "{statement.strip(_AROUND)}")' for statement in replaced)])
 
 
 class ReplacedStatement(Answer):

@@ -5,6 +5,9 @@ All of it is said to a plugin at default settings, and looked for in prompts, in
 
 from __future__ import annotations
 
+from calendar import month_name
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from bridge_process import BridgeProcess
 from plugin_site import PluginSite, recall, say
@@ -67,16 +70,48 @@ def test_of_a_memory_with_several_statements_only_the_one_that_is_over_disappear
     told_later = recall(plugin, "In which room is the pottery workshop?", session_key="agent:main:later").text
     assert "214" not in told_later.replace('(no longer so: "The pottery workshop is in room 214")', "")
     newer, older = (memory["id"] for memory in site.memories())
-    gone = f'bring your own apron (no longer so: "The pottery workshop is in room 214", see {newer})'
-    assert gone in site.command("show", older).stdout
-    assert gone in site.command("list", "--state", "live", "--state", "superseded").stdout
-    assert "no longer so" not in site.command("list").stdout
+    gone = 'bring your own apron (no longer so: "The pottery workshop is in room 214")'
+    assert f"{gone} (see {newer})" in site.command("show", older).stdout
+    assert f"{gone} (see {newer})" in site.command("list", "--state", "live", "--state", "superseded").stdout
+    listed = site.command("list").stdout
+    assert (gone in listed, newer in listed.partition(gone)[2].split("\n")[0]) == (True, False)
     # The text is stored as it was, and comes back without driving out what replaced it.
     (replaced,) = site.json("consolidate")["replaced"]
     assert replaced["statement"] == "The pottery workshop is in room 214, "
     site.command("restore", replaced["memory"])
     assert site.texts()[:2] == [first, MOVED]
     assert site.json("consolidate")["replaced"] == []
+
+
+def test_what_is_left_is_shown_with_what_it_may_lean_on_in_prompts_and_tools(site):
+    first = "My aunt Carla is coming on Friday, she has a severe nut allergy and needs an aisle seat."
+    plugin = told(site, first, "Carla isn't coming on Friday after all.")
+    shown = 'she has a severe nut allergy and needs an aisle seat. (no longer so: "My aunt Carla is coming on Friday")'
+    question = "What should I know about food for Carla?"
+    assert shown in recall(plugin, question, session_key="agent:main:later").text
+    assert shown in plugin.tool("memory_search", {"query": question}, session_key="agent:main:later").text
+    assert shown in plugin.tool("memory_list", {}, session_key="agent:main:later").text
+    assert shown in site.command("search", question).stdout
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "question", "kept"),
+    [
+        ("I work at Siemens as a welder.", "From {month} on I'll work at Bosch.", "Where do I work at the moment?", "Siemens"),
+        (
+            "sono allergica alle arachidi mio marito fa l idraulico il padrone di casa è il signor bruni",
+            "nuovo padrone di casa ora è il signor verdi",
+            "cosa posso cucinare stasera per me?",
+            "arachidi",
+        ),
+        ("我对花生过敏 老公阿杰做装修的 房东姓曾", "换房东了 现在是老刘", "今晚做什么菜好呢", "花生"),
+    ],
+)  # fmt: skip
+def test_what_is_true_until_then_and_dangers_stay_beside_a_correction(site, first, then, question, kept):
+    month = month_name[(datetime.now(UTC) + timedelta(days=75)).month]
+    plugin = told(site, first, then.format(month=month))
+    given = recall(plugin, question, session_key="agent:main:later")
+    assert kept in f"{given.standing}\n{given.text}"
 
 
 def test_what_was_replaced_is_listed_with_what_replaced_it_and_comes_back_beside_it(site):
