@@ -154,11 +154,9 @@ def test_an_answer_that_nobody_reads_is_let_go_of_and_others_are_served_meanwhil
 ) -> None:
     opened = [sockets.enter_context(hoarder.ask_and_never_read(*asked)) for _ in range(8)]
     wait_until(lambda: hoarder.figure("memrelay_answers_waiting_bytes") > 0)
-    began = time.monotonic()
     Client.of(url).remember_and_recall()
+    # A relayer without a limit never gets there; how long it takes with one depends on what else the machine does.
     wait_until(lambda: all(map(ended, opened)))
-    # A peer has the time twice: what the kernel took at first is progress.
-    assert time.monotonic() - began < 3 * ANSWER_SECONDS + 2
     assert hoarder.figure("memrelay_answers_waiting_bytes") == 0
     hoarder.remember_and_recall()
 
