@@ -40,6 +40,7 @@ from bench.conversations import plain
 from bench.day import CachedEmbedder, personas
 from bench.prompt_reader import labelled
 from bench.spaces import LEFT_OUT, PRECISE, people
+from bench.weeks import SETS as WEEKS
 from bench.weeks import weeks
 from relayer.lib.n_grams import read_prompt
 from relayer.ports import QueryVectors
@@ -187,20 +188,27 @@ def of_people(part: str) -> Iterator[Person]:
 # The memories of a person of weeks of chats are those after each third of the turns. Remains of fewer characters say nothing.
 _THIRDS = 3
 _SHORTEST = 12
+_NEEDED, _NEAR = 2, 1
 # What is asked for stands in so many memories at most.
 _MOST_RIGHT = 2
 _OF_TURN: dict[str, Kind] = {
-    "ask": "question", "plan": "plan", "never": "unanswerable", "none": "untouched", "fiction": "untouched", "remark": "unrelated",
+    "ask": "question", "question": "question", "plan": "plan", "never": "unanswerable", "none": "untouched", "fiction": "untouched", "remark": "unrelated",
 }  # fmt: skip
 
 
 def of_weeks(*, left_out: bool = False) -> Iterator[Person]:
-    """Yield the people of weeks of chats, three times each: what captures kept, without what is over, and the prompts of each time."""
+    """Yield the people of weeks of chats, three times each: what captures kept, without what is over, and the prompts of each time.
+
+    What is known of prompts and memories by ``judged.tsv`` counts more than what the turns have marked. After all turns, each asks the prompts
+    of ``asked``, too.
+    """
+    judged = _judged()
     for name, turns in weeks(left_out=left_out):
         for third in range(_THIRDS):
             begun, end = (len(turns) * number // _THIRDS for number in (third, third + 1))
             memories = list(dict.fromkeys(_still_true(turns[:end])))
-            asked = []
+            person = f"weeks/{name}-{third}"
+            asked: list[Asked] = []
             for turn in turns[begun:end]:
                 kind = _OF_TURN.get(turn["kind"])
                 rights = [
@@ -208,9 +216,50 @@ def of_weeks(*, left_out: bool = False) -> Iterator[Person]:
                     for word in turn.get("want", ())
                 ]
                 certain = {at for right in rights for at in right if len(right) <= _MOST_RIGHT}
+                # What a prompt itself left behind comes after it, and is no wrong memory for it.
+                own = {at for at, text in enumerate(memories) if plain(text) in plain(turn["user"])}
                 if kind and (bool(certain) is (kind in ("question", "plan"))):
-                    asked.append((kind, turn["user"], sorted(certain), list[int]()))
-            yield Person(f"weeks/{name}-{third}", name.split("-")[1], memories, asked)
+                    known = judged.get((person, turn["user"]), {})
+                    asked.append(_by_judgement(kind, turn["user"], certain, own, known))
+            if end == len(turns):
+                asked += _asked_then(name)
+            yield Person(person, name.split("-")[1], memories, asked)
+
+
+def _judged() -> dict[tuple[str, str], dict[int, int]]:
+    """Return how much memories help with prompts of weeks of chats, by number: needed (2), near (1), or useless (0)."""
+    found = {}
+    for line in (WEEKS / "judged.tsv").read_text("utf-8").splitlines():
+        person, text, *levels = line.split("\t")
+        found[person, text] = {
+            int(number): level
+            for level, numbers in enumerate(levels)
+            for number in numbers.split(",")
+            if number
+        }
+    return found
+
+
+def _by_judgement(kind: Kind, text: str, certain: set[int], own: set[int], known: Mapping[int, int]) -> Asked:
+    """Return a prompt with the memories that are right, and those that are neither right nor wrong."""
+    needed = {at for at, level in known.items() if level == _NEEDED}
+    right = (certain - known.keys() | needed) - own
+    if not known:
+        return kind, text, sorted(right), sorted(own)
+    if right and kind not in ("question", "plan"):
+        kind = "question" if kind == "unanswerable" else "plan"
+    elif not right and kind in ("question", "plan"):
+        kind = "unanswerable" if kind == "question" else "untouched"
+    # What is near does no harm where something else is needed.
+    near = {at for at, level in known.items() if level == _NEAR} if right else set[int]()
+    return kind, text, sorted(right), sorted(near | own)
+
+
+def _asked_then(name: str) -> Iterator[Asked]:
+    path = WEEKS / "asked" / f"{name}.tsv"
+    for line in path.read_text("utf-8").splitlines() if path.exists() else ():
+        kind, right, text = line.split("\t")
+        yield _OF_TURN[kind], text, [int(one) for one in right.split(",") if one], []
 
 
 def _still_true(turns: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -40,7 +40,7 @@ def labelled() -> list[Case]:
     for path in sorted(STATEMENTS.glob("*.tsv")):
         for line in path.read_text("utf-8").splitlines():
             label, _, text = line.partition("\t")
-            cases.append((path.stem, label, text))
+            cases.append((path.stem.partition("_")[0], label, text))
     return cases
 
 
@@ -52,7 +52,7 @@ def with_prompts(cases: Sequence[Case]) -> list[Case]:
 def others() -> list[Case]:
     """What is said of other people and of things, and what is not meant in earnest: none of it is the speaker's own."""
     return [
-        (path.stem, "none", text)
+        (path.stem.partition("_")[0], "none", text)
         for path in sorted(KINDS.glob("*.tsv"))
         for kind, text in (line.split("\t", 1) for line in path.read_text("utf-8").splitlines())
         if kind in _OF_OTHERS

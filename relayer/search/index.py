@@ -46,6 +46,7 @@ from relayer.search.ranking import (
     in_steps,
     judged_steps,
     nearness,
+    never_rising,
     passing,
     prompt_relevance,
     term_weight,
@@ -57,12 +58,14 @@ from relayer.search.relevance import (
     CandidateScores,
     PromptFacts,
     RelevanceReader,
+    Relevances,
     chosen,
     relevance_reader,
     to_read,
 )
 from relayer.search.rows import Column, KeyMask, Vector
 from relayer.search.terms import names
+from relayer.wire.relevance import CHOSEN
 
 Numbers = NDArray[np.float64]
 
@@ -83,6 +86,14 @@ class PromptQuery(NamedTuple):
     admission: float
     bearing: DenseQuery | VectorQuery
     scale: float
+
+
+class _Estimate(NamedTuple):
+    """Candidates, the scores that they are ordered by, and the relevance of each."""
+
+    best: Candidates
+    ranked: Numbers
+    reading: Relevances
 
 
 class SearchQuery(NamedTuple):
@@ -594,6 +605,7 @@ class MemoryIndex:
         topic: NDArray[np.float32] | None = None,
         reading: PromptReading | None = None,
         prompt: QueryVectors | None = None,
+        explicit: bool = False,
         scores: Mapping[int, float] | None = None,
     ) -> SearchResult:
         """Return the best ``k`` of the allowed memories (None: all) whose relevance is at least ``floor``.
@@ -606,8 +618,9 @@ class MemoryIndex:
             floor: 0..1, see `relayer.search.ranking.gate`.
             topic: the query's vector without the names of speakers, see `relayer.search.ranking.without_name`.
             reading: the classification of the prompt, which counts in the decision.
-            prompt: the vectors of a prompt that did not ask for memories: if there is one of its own, it gets those that
-                `relayer.search.relevance` chooses, while an explicit search gets the best ``k``.
+            prompt: the vectors of the query: if there is one of its own, `relayer.search.relevance` estimates the relevance of each
+                memory, and chooses those that a prompt gets.
+            explicit: whether the caller asked for memories, and gets the best ``k`` in the order of their evidence.
             scores: of the memories that were read together with the prompt, by key, see `relayer.ports.CrossEncoder`, which are
                 candidates then; None before any was, and the result then says which to read.
 
@@ -628,8 +641,9 @@ class MemoryIndex:
         language = ENGLISH if reading is None else reading.language
         weight = term_weight(self.calibration.model, english=language == ENGLISH)
         asked = self._asked(query_vector, topic, words)._replace(weight=weight)
-        if prompt is not None and reading is not None:
-            asked = asked._replace(prompt=self._asked_for_prompt(prompt))
+        judge = None if prompt is None or reading is None else self._asked_for_prompt(prompt)
+        if not explicit:
+            asked = asked._replace(prompt=judge)
         most = max(CANDIDATES, 4 * k if asked.prompt is None else k)
         candidates = self._candidates(asked, most, keys, given=scores or ())
         strange = words is not None and self._lacks(words.names)
@@ -640,13 +654,18 @@ class MemoryIndex:
         by_terms = candidates.by_terms
         by_meaning = candidates.where(~by_terms) if by_terms.any() else candidates
         unread: list[Hit] = []
-        if reading is not None and asked.prompt is not None:
-            of_prompt = PromptFacts.from_reading(reading, null, doubt, considered, asked.prompt.admission)
-            passed, unread, judgement = self._chosen(
-                by_meaning, asked, of_prompt, floor=floor, k=k, scores=scores
-            )
-        else:
+        if reading is None or judge is None:
             passed, judgement = self._judged(by_meaning, null, doubt, floor, k, reading=reading)
+        else:
+            of_prompt = PromptFacts.from_reading(reading, null, doubt, considered, judge.admission)
+            if explicit:
+                least = min(floor, CHOSEN)
+                passed, judgement = self._judged(by_meaning, null, doubt, least, k, reading=reading)
+                passed = self._each_by_its_own(passed, by_meaning, judge, of_prompt, floor)
+            else:
+                passed, unread, judgement = self._chosen(
+                    by_meaning, judge, of_prompt, floor=floor, k=k, scores=scores
+                )
         if by_terms.any():
             prior = LEXICAL_PRIOR.baseline_at(considered + passages)
             more, of_terms = self._judged(candidates.where(by_terms), prior, doubt, floor, k, reading=reading)
@@ -786,10 +805,30 @@ class MemoryIndex:
         hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]
         return hits, SearchJudgement(best, null, doubt)
 
+    def _each_by_its_own(
+        self,
+        hits: Sequence[Hit],
+        candidates: Candidates,
+        judge: PromptQuery,
+        prompt: PromptFacts,
+        floor: float,
+    ) -> list[Hit]:
+        """Return the hits of an explicit search, each with its own relevance if that of the prompt is high enough, in the same order."""
+        if not hits:
+            return []
+        estimate = self._estimated(candidates, judge, prompt)
+        known = dict(zip(estimate.best.keys, estimate.reading.likely.tolist(), strict=True))
+        likely = never_rising([known.get(hit.key, 0.0) for hit in hits])
+        return [
+            hit._replace(relevance=each)
+            for hit, own in zip(hits, likely, strict=True)
+            if (each := hit.relevance if hit.relevance < CHOSEN else CHOSEN + (1 - CHOSEN) * own) >= floor
+        ]
+
     def _chosen(
         self,
         candidates: Candidates,
-        asked: SearchQuery,
+        judge: PromptQuery,
         prompt: PromptFacts,
         *,
         floor: float,
@@ -798,40 +837,45 @@ class MemoryIndex:
     ) -> tuple[list[Hit], list[Hit], SearchJudgement]:
         """Return the memories that a prompt gets, best first, those within a hundredth by evidence; and those to read with it."""
         null = prompt.null
-        if not candidates.keys or asked.prompt is None:
+        if not candidates.keys:
             return [], [], SearchJudgement(None, null, prompt.doubt)
+        best, ranked, reading = self._estimated(candidates, judge, prompt, given=scores or ())
+        unread = np.empty(0, np.intp)
+        if scores is None:
+            unread = to_read(reading)
+        else:
+            together = np.array([scores.get(key, np.nan) for key in best.keys])
+            reading = judge.reader.reestimate(reading, together, prompt)
+        hits = [_hit(best, at, one, float(ranked[at])) for at, one in enumerate(chosen(reading).tolist())]
+        judgement = SearchJudgement(float(candidates.judged.max()) - prompt.doubt, null, prompt.doubt)
+        passed = [hit for hit in hits if hit.relevance >= floor]
+        passed.sort(key=lambda hit: -round(hit.relevance, 2))
+        return passed[:k], [hits[at] for at in unread], judgement
+
+    def _estimated(
+        self, candidates: Candidates, judge: PromptQuery, prompt: PromptFacts, *, given: Collection[int] = ()
+    ) -> _Estimate:
+        """Estimate the relevance of the best candidates by evidence, of the nearest to the prompt's own vector, and of those that are given."""
         ranked = self._raised(candidates) + candidates.bonus - ASKING_PENALTY * (candidates.told < 0)
         order = np.argsort(-ranked, kind="stable")
-        turned = asked.prompt.turned.scores(candidates.keys)
+        turned = judge.turned.scores(candidates.keys)
         nearest = np.zeros(len(order), np.bool_)
         nearest[np.argsort(-turned, kind="stable")[:MOST_READ]] = True
-        given = np.array([scores is not None and key in scores for key in candidates.keys])
-        order = order[nearest[order] | given[order] | (np.arange(len(order)) < MOST_READ)]
+        known = np.array([key in given for key in candidates.keys])
+        order = order[nearest[order] | known[order] | (np.arange(len(order)) < MOST_READ)]
         best = candidates.where_at(order)
         read = CandidateScores(
             ranked=ranked[order],
             cosine=best.cosine,
             turned=turned[order],
-            bearing=asked.prompt.scale * asked.prompt.bearing.scores(best.keys),
+            bearing=judge.scale * judge.bearing.scores(best.keys),
             judged=best.judged,
             covered=best.covered,
             told=best.told,
             worth=best.worth,
             every=candidates.cosine,
         )
-        reading, unread = asked.prompt.reader.estimate(read, prompt), np.empty(0, np.intp)
-        if scores is None:
-            unread = to_read(reading)
-        else:
-            together = np.array([scores.get(key, np.nan) for key in best.keys])
-            reading = asked.prompt.reader.reestimate(reading, together, prompt)
-        hits = [
-            _hit(best, at, one, float(read.ranked[at])) for at, one in enumerate(chosen(reading).tolist())
-        ]
-        judgement = SearchJudgement(float(candidates.judged.max()) - prompt.doubt, null, prompt.doubt)
-        passed = [hit for hit in hits if hit.relevance >= floor]
-        passed.sort(key=lambda hit: -round(hit.relevance, 2))
-        return passed[:k], [hits[at] for at in unread], judgement
+        return _Estimate(best, read.ranked, judge.reader.estimate(read, prompt))
 
     def _raised(self, candidates: Candidates) -> NDArray[np.float64]:
         """Return each candidate's own score, raised where a better neighbour in the conversation raises it."""

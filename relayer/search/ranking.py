@@ -317,6 +317,25 @@ def passing(evidence: Sequence[float], relevance: float, floor: float, evenness:
     return list(takewhile(lambda one: one >= floor, each))
 
 
+def never_rising(values: Sequence[float]) -> list[float]:
+    """Return the nearest values, by least squares, that never rise: where they do, the mean of those values.
+
+    This is isotonic regression by pooling adjacent violators (Ayer et al., 1955).
+
+    Example:
+        >>> never_rising([0.5, 0.2, 0.4, 0.1])
+        [0.5, 0.30000000000000004, 0.30000000000000004, 0.1]
+    """
+    pools: list[tuple[float, int]] = []
+    for value in values:
+        total, count = value, 1
+        while pools and pools[-1][0] * count < total * pools[-1][1]:
+            other, more = pools.pop()
+            total, count = total + other, count + more
+        pools.append((total, count))
+    return [total / count for total, count in pools for _ in range(count)]
+
+
 def nearness(gap: float) -> float:
     """Return the share of the prompt's relevance that a hit may have, by how far its score is below the best."""
     return min(1.0, max(0.0, (BEYOND - gap) / (BEYOND - WITHIN)))

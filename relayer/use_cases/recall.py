@@ -221,9 +221,7 @@ async def recall_encoded(
                 # The namespace has just changed its embedding model, or the supplied vector is of a model that the namespace
                 # has not changed to yet.
                 model = opened.model
-                vectors = await _embed_query(
-                    ctx, opened, model, question.text, deadline, prompt=request.prompt
-                )
+                vectors = await _embed_query(ctx, opened, model, question.text, deadline, prompt=True)
                 topic = await _topic(ctx, opened, question, vectors, deadline)
                 await opened.wait_indexed()
             passing = await opened.passing(request.where)
@@ -300,9 +298,7 @@ async def _read_and_embed(
         question = None if query is None else _Question.parsed(opened, query)
         return question, (ctx.embedder.model if given is not None else opened.model), given
     model = opened.model
-    embedding = asyncio.ensure_future(
-        _embed_query(ctx, opened, model, query, deadline, prompt=request.prompt)
-    )
+    embedding = asyncio.ensure_future(_embed_query(ctx, opened, model, query, deadline, prompt=True))
     try:
         # The model takes longest, so it gets the text before anything else is started.
         await asyncio.sleep(0)
@@ -332,7 +328,7 @@ async def _recall_part(
     model, query = opened.model, request.query
     vectors = given if model == ctx.embedder.model else None
     if vectors is None and query is not None:
-        vectors = await _embed_query(ctx, opened, model, query, deadline, prompt=request.prompt)
+        vectors = await _embed_query(ctx, opened, model, query, deadline, prompt=True)
     question = None if query is None else _Question.parsed(opened, query)
     request = request.model_copy(update={"include": (), "standing": ()})
     passing = await opened.passing(request.where)
@@ -461,7 +457,8 @@ class _Search:
             floor=self.request.floor,
             topic=self.topic,
             reading=reading,
-            prompt=self.vectors if self.request.prompt else None,
+            prompt=self.vectors,
+            explicit=not self.request.prompt,
             # Past memories are not read together with a prompt.
             scores=None if past else self.scores,
         )

@@ -50,6 +50,28 @@ def test_a_short_question_is_searched_for_and_an_acknowledgement_gets_nothing(si
         }
 
 
+def test_a_tool_shows_how_relevant_each_memory_is(site):
+    plugin = site.plugin()
+    told = [
+        "I am allergic to peanuts and shellfish.",
+        "My dentist is Dr. Brandt in Elm Street.",
+        "My number plate is KA-77-QX.",
+        "I sing in a choir on Thursdays.",
+    ]
+    for text in told:
+        plugin.tool("memory_store", {"text": text}, session_key="agent:main:main")
+    asked = {"query": "what can I not eat"}
+    found = plugin.tool("memory_search", asked, session_key="agent:main:main").details["memories"]
+    relevances = [one["relevance"] for one in found]
+    assert found[0]["text"] == told[0]
+    assert relevances == sorted(relevances, reverse=True)
+    assert relevances[0] > 0.7
+    assert all(each < 0.5 for each in relevances[1:])
+    # A floor leaves out what is less relevant.
+    least = plugin.tool("memory_search", {**asked, "minScore": 0.6}, session_key="agent:main:main").details
+    assert [one["text"] for one in least["memories"]] == told[:1]
+
+
 @pytest.mark.row("MW-05", level="e2e")
 @pytest.mark.row("MS-24", level="e2e")
 def test_each_agent_of_a_hosts_session_keys_has_its_own_memories_without_any_setting(site):

@@ -22,6 +22,7 @@ from relayer.search.ranking import (
     gate,
     in_steps,
     judged_steps,
+    never_rising,
     prompt_relevance,
 )
 
@@ -168,3 +169,12 @@ def test_who_surely_asks_hears_of_lesser_hits_too():
     found = np.array([0.5, 0.2])
     assert len(gate(found, 0.5, 0.3)) == 1
     assert len(gate(found, 0.5, 0.3, evenness_of(4.0))) == 2
+
+
+@given(st.lists(st.floats(0, 1), max_size=30))
+def test_pooled_values_never_rise_and_keep_their_sum(values):
+    pooled = never_rising(values)
+    assert all(one >= other - 1e-9 for one, other in pairwise(pooled))
+    assert sum(pooled) == pytest.approx(sum(values))
+    falling = sorted(values, reverse=True)
+    assert never_rising(falling) == pytest.approx(falling)
