@@ -31,8 +31,8 @@ from relayer.ports import MESSAGE_LOGITS, RELATIONS
 Name = Literal["cross_encoder", "message_layers", "prompt_layers", "relation_reader"]
 SHA256: Final[dict[Name, str]] = {
     "cross_encoder": "106c7daa25cf0feb9e9954adec89442fdf96906220a0fe69085cdfdd304ef615",
-    "message_layers": "6065c8e29d636cc1d557d6c2cf2f7a03ac72ea3d4934a7fd40a7f8af8d540a1c",
-    "prompt_layers": "248a7c9dcae239f9285f28f0d0cf07fd9b90c6b016c0107dd719dbf6822db0f9",
+    "message_layers": "469f184c5e549a6def52dd2006ecc3c7d67ab24cd3ca77c3b10bcd6ab9672fbc",
+    "prompt_layers": "8afc36e15ec341ccf3631934de6794a730f74aaadde0793dc85f5c0ff4e2392f",
     "relation_reader": "a6c2f83be5e8b234718c0ef66344e557e4a240c855dc51d357e37062cb749905",
 }
 READ_TOKENS: Final = 96
