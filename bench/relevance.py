@@ -222,7 +222,7 @@ def of_weeks(*, left_out: bool = False) -> Iterator[Person]:
                     known = judged.get((person, turn["user"]), {})
                     asked.append(_by_judgement(kind, turn["user"], certain, own, known))
             if end == len(turns):
-                asked += _asked_then(name)
+                asked += _asked_then(name, person, judged)
             yield Person(person, name.split("-")[1], memories, asked)
 
 
@@ -255,11 +255,14 @@ def _by_judgement(kind: Kind, text: str, certain: set[int], own: set[int], known
     return kind, text, sorted(right), sorted(near | own)
 
 
-def _asked_then(name: str) -> Iterator[Asked]:
+def _asked_then(
+    name: str, person: str, judged: Mapping[tuple[str, str], Mapping[int, int]]
+) -> Iterator[Asked]:
     path = WEEKS / "asked" / f"{name}.tsv"
     for line in path.read_text("utf-8").splitlines() if path.exists() else ():
         kind, right, text = line.split("\t")
-        yield _OF_TURN[kind], text, [int(one) for one in right.split(",") if one], []
+        numbers = {int(one) for one in right.split(",") if one}
+        yield _by_judgement(_OF_TURN[kind], text, numbers, set(), judged.get((person, text), {}))
 
 
 def _still_true(turns: Sequence[dict[str, Any]]) -> Iterator[str]:
