@@ -211,14 +211,12 @@ def mean_of(before: Net, after: Net, states: States) -> Net:
     """
     earlier = before.state_dict()
     after.load_state_dict({name: (value + earlier[name]) / 2 for name, value in after.state_dict().items()})
-    texts = sorted(states)
-    wanted = np.array([one for _, one in prompt_vectors(before, texts, states).values()])
-    vectors = np.stack([one for one, _ in prompt_vectors(after, texts, states).values()]).astype(np.float64)
-    rows = np.hstack([vectors * _LENGTH, np.ones((len(texts), 1))])
+    known, own = (prompt_vectors(net, list(states), states) for net in (before, after))
+    wanted = np.array([known[text][1] for text in own])
+    vectors = np.stack([vector for vector, _ in own.values()]).astype(np.float64)
+    rows = np.hstack([vectors * _LENGTH, np.ones((len(own), 1))])
     # Short prompts, and those near the bar, count more.
-    short = np.array(
-        [_SHORT_COUNTS if len(text) < _SHORT else 1.0 for text in prompt_vectors(after, texts, states)]
-    )
+    short = np.array([_SHORT_COUNTS if len(text) < _SHORT else 1.0 for text in own])
     weighted = rows * (short * np.where(np.abs(wanted) < _NEAR_BAR, 2.0, 1.0))[:, None]
     form = np.linalg.solve(weighted.T @ rows + np.eye(rows.shape[1]), weighted.T @ wanted)
     after.admission.weight.data = torch.from_numpy(form[None, :-1].astype(np.float32))

@@ -653,22 +653,32 @@ class MemoryIndex:
         null = self.calibration.baseline(language, considered, self._own, passages)
         by_terms = candidates.by_terms
         by_meaning = candidates.where(~by_terms) if by_terms.any() else candidates
+        ranked = self._ranked(by_meaning)
         unread: list[Hit] = []
         if reading is None or judge is None:
-            passed, judgement = self._judged(by_meaning, null, doubt, floor, k, reading=reading)
+            passed, judgement = self._judged(
+                by_meaning, ranked, null, doubt, floor=floor, k=k, reading=reading
+            )
         else:
             of_prompt = PromptFacts.from_reading(reading, null, doubt, considered, judge.admission)
             if explicit:
                 least = min(floor, CHOSEN)
-                passed, judgement = self._judged(by_meaning, null, doubt, least, k, reading=reading)
-                passed = self._each_by_its_own(passed, by_meaning, judge, of_prompt, floor)
+                passed, judgement = self._judged(
+                    by_meaning, ranked, null, doubt, floor=least, k=k, reading=reading
+                )
+                if passed:
+                    estimate = _estimated(by_meaning, ranked, judge, of_prompt)
+                    passed = _each_by_its_own(passed, estimate, floor)
             else:
                 passed, unread, judgement = self._chosen(
-                    by_meaning, judge, of_prompt, floor=floor, k=k, scores=scores
+                    by_meaning, ranked, judge, of_prompt, floor=floor, k=k, scores=scores
                 )
         if by_terms.any():
             prior = LEXICAL_PRIOR.baseline_at(considered + passages)
-            more, of_terms = self._judged(candidates.where(by_terms), prior, doubt, floor, k, reading=reading)
+            rest = candidates.where(by_terms)
+            more, of_terms = self._judged(
+                rest, self._ranked(rest), prior, doubt, floor=floor, k=k, reading=reading
+            )
             passed = sorted(passed + more, key=lambda hit: (-hit.relevance, hit.key))[:k]
             judgement = judgement if by_meaning.keys else of_terms
         return SearchResult(
@@ -778,17 +788,17 @@ class MemoryIndex:
     def _judged(
         self,
         candidates: Candidates,
+        ranked: Numbers,
         null: Baseline,
         doubt: float,
+        *,
         floor: float,
         k: int,
-        *,
         reading: PromptReading | None,
     ) -> tuple[list[Hit], SearchJudgement]:
         """Rank candidates, either those with vectors or those without, and decide which are returned; ties by key."""
         if not candidates.keys:
             return [], SearchJudgement(None, null, doubt)
-        ranked = self._raised(candidates) + candidates.bonus
         # Scores raised by neighbours only order the memories; the best memory's own score decides whether anything is returned.
         best = float(candidates.judged.max()) - doubt
         steps = in_steps(best, null)
@@ -805,29 +815,10 @@ class MemoryIndex:
         hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]
         return hits, SearchJudgement(best, null, doubt)
 
-    def _each_by_its_own(
-        self,
-        hits: Sequence[Hit],
-        candidates: Candidates,
-        judge: PromptQuery,
-        prompt: PromptFacts,
-        floor: float,
-    ) -> list[Hit]:
-        """Return the hits of an explicit search, each with its own relevance if that of the prompt is high enough, in the same order."""
-        if not hits:
-            return []
-        estimate = self._estimated(candidates, judge, prompt)
-        known = dict(zip(estimate.best.keys, estimate.reading.likely.tolist(), strict=True))
-        likely = never_rising([known.get(hit.key, 0.0) for hit in hits])
-        return [
-            hit._replace(relevance=each)
-            for hit, own in zip(hits, likely, strict=True)
-            if (each := hit.relevance if hit.relevance < CHOSEN else CHOSEN + (1 - CHOSEN) * own) >= floor
-        ]
-
     def _chosen(
         self,
         candidates: Candidates,
+        ranked: Numbers,
         judge: PromptQuery,
         prompt: PromptFacts,
         *,
@@ -839,7 +830,7 @@ class MemoryIndex:
         null = prompt.null
         if not candidates.keys:
             return [], [], SearchJudgement(None, null, prompt.doubt)
-        best, ranked, reading = self._estimated(candidates, judge, prompt, given=scores or ())
+        best, ranked, reading = _estimated(candidates, ranked, judge, prompt, given=scores or ())
         unread = np.empty(0, np.intp)
         if scores is None:
             unread = to_read(reading)
@@ -852,30 +843,9 @@ class MemoryIndex:
         passed.sort(key=lambda hit: -round(hit.relevance, 2))
         return passed[:k], [hits[at] for at in unread], judgement
 
-    def _estimated(
-        self, candidates: Candidates, judge: PromptQuery, prompt: PromptFacts, *, given: Collection[int] = ()
-    ) -> _Estimate:
-        """Estimate the relevance of the best candidates by evidence, of the nearest to the prompt's own vector, and of those that are given."""
-        ranked = self._raised(candidates) + candidates.bonus - ASKING_PENALTY * (candidates.told < 0)
-        order = np.argsort(-ranked, kind="stable")
-        turned = judge.turned.scores(candidates.keys)
-        nearest = np.zeros(len(order), np.bool_)
-        nearest[np.argsort(-turned, kind="stable")[:MOST_READ]] = True
-        known = np.array([key in given for key in candidates.keys])
-        order = order[nearest[order] | known[order] | (np.arange(len(order)) < MOST_READ)]
-        best = candidates.where_at(order)
-        read = CandidateScores(
-            ranked=ranked[order],
-            cosine=best.cosine,
-            turned=turned[order],
-            bearing=judge.scale * judge.bearing.scores(best.keys),
-            judged=best.judged,
-            covered=best.covered,
-            told=best.told,
-            worth=best.worth,
-            every=candidates.cosine,
-        )
-        return _Estimate(best, read.ranked, judge.reader.estimate(read, prompt))
+    def _ranked(self, candidates: Candidates) -> Numbers:
+        """Return the score that each candidate is ordered by."""
+        return self._raised(candidates) + candidates.bonus if candidates.keys else np.empty(0)
 
     def _raised(self, candidates: Candidates) -> NDArray[np.float64]:
         """Return each candidate's own score, raised where a better neighbour in the conversation raises it."""
@@ -903,3 +873,45 @@ def _hit(candidates: Candidates, at: int, relevance: float, ranked: float) -> Hi
         spoken=bool(candidates.spoken[at]),
         evidence=ranked,
     )
+
+
+def _estimated(
+    candidates: Candidates,
+    ranked: Numbers,
+    judge: PromptQuery,
+    prompt: PromptFacts,
+    *,
+    given: Collection[int] = (),
+) -> _Estimate:
+    """Estimate the relevance of the best candidates by evidence, of the nearest to the prompt's own vector, and of those that are given."""
+    ranked = ranked - ASKING_PENALTY * (candidates.told < 0)
+    order = np.argsort(-ranked, kind="stable")
+    turned = judge.turned.scores(candidates.keys)
+    nearest = np.zeros(len(order), np.bool_)
+    nearest[np.argsort(-turned, kind="stable")[:MOST_READ]] = True
+    known = np.array([key in given for key in candidates.keys])
+    order = order[nearest[order] | known[order] | (np.arange(len(order)) < MOST_READ)]
+    best = candidates.where_at(order)
+    read = CandidateScores(
+        ranked=ranked[order],
+        cosine=best.cosine,
+        turned=turned[order],
+        bearing=judge.scale * judge.bearing.scores(best.keys),
+        judged=best.judged,
+        covered=best.covered,
+        told=best.told,
+        worth=best.worth,
+        every=candidates.cosine,
+    )
+    return _Estimate(best, read.ranked, judge.reader.estimate(read, prompt))
+
+
+def _each_by_its_own(hits: Sequence[Hit], estimate: _Estimate, floor: float) -> list[Hit]:
+    """Return the hits of an explicit search in their order, those that are relevant by the prompt with a relevance of their own."""
+    known = dict(zip(estimate.best.keys, estimate.reading.likely.tolist(), strict=True))
+    relevant = [hit for hit in hits if hit.relevance >= CHOSEN]
+    likely = never_rising([known.get(hit.key, 0.0) for hit in relevant])
+    own = [
+        hit._replace(relevance=CHOSEN + (1 - CHOSEN) * one) for hit, one in zip(relevant, likely, strict=True)
+    ]
+    return [hit for hit in (*own, *hits[len(own) :]) if hit.relevance >= floor]

@@ -421,9 +421,7 @@ class NamedTime(NamedTuple):
 
     def first_day(self, said: date) -> date | None:
         """Return the day on which the time begins; without a year it is the first such day since ``said``, when it was named."""
-        years = (said.year, said.year + 1) if self.year is None else (self.year,)
-        days = [interval[0].date() for year in years if (interval := self.interval(year)) is not None]
-        return next((day for day in days if self.year is not None or day >= said), None)
+        return next((day for day in _dates(self, said) if self.year is not None or day >= said), None)
 
     def interval(self, year: int) -> tuple[datetime, datetime] | None:
         """Return the beginning of the time in a year and its end, which is excluded, in UTC.
