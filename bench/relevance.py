@@ -199,11 +199,11 @@ _OF_TURN: dict[str, Kind] = {
 def of_weeks(*, left_out: bool = False) -> Iterator[Person]:
     """Yield the people of weeks of chats, three times each: what captures kept, without what is over, and the prompts of each time.
 
-    What is known of prompts and memories by ``judged.tsv`` counts more than what the turns have marked. After all turns, each asks the prompts
+    What is known of prompts and memories by ``judged`` counts more than what the turns have marked. After all turns, each asks the prompts
     of ``asked``, too.
     """
-    judged = _judged()
     for name, turns in weeks(left_out=left_out):
+        judged = _judged(name)
         for third in range(_THIRDS):
             begun, end = (len(turns) * number // _THIRDS for number in (third, third + 1))
             memories = list(dict.fromkeys(_still_true(turns[:end])))
@@ -219,19 +219,20 @@ def of_weeks(*, left_out: bool = False) -> Iterator[Person]:
                 # What a prompt itself left behind comes after it, and is no wrong memory for it.
                 own = {at for at, text in enumerate(memories) if plain(text) in plain(turn["user"])}
                 if kind and (bool(certain) is (kind in ("question", "plan"))):
-                    known = judged.get((person, turn["user"]), {})
+                    known = judged.get((third, turn["user"]), {})
                     asked.append(_by_judgement(kind, turn["user"], certain, own, known))
             if end == len(turns):
-                asked += _asked_then(name, person, judged)
+                asked += _asked_then(name, judged)
             yield Person(person, name.split("-")[1], memories, asked)
 
 
-def _judged() -> dict[tuple[str, str], dict[int, int]]:
-    """Return how much memories help with prompts of weeks of chats, by number: needed (2), near (1), or useless (0)."""
+def _judged(name: str) -> dict[tuple[int, str], dict[int, int]]:
+    """Return how much memories help with the prompts of each third of a person's weeks, by number: needed (2), near (1), or useless (0)."""
     found = {}
-    for line in (WEEKS / "judged.tsv").read_text("utf-8").splitlines():
-        person, text, *levels = line.split("\t")
-        found[person, text] = {
+    path = WEEKS / "judged" / f"{name}.tsv"
+    for line in path.read_text("utf-8").splitlines() if path.exists() else ():
+        third, text, *levels = line.split("\t")
+        found[int(third), text] = {
             int(number): level
             for level, numbers in enumerate(levels)
             for number in numbers.split(",")
@@ -255,14 +256,12 @@ def _by_judgement(kind: Kind, text: str, certain: set[int], own: set[int], known
     return kind, text, sorted(right), sorted(near | own)
 
 
-def _asked_then(
-    name: str, person: str, judged: Mapping[tuple[str, str], Mapping[int, int]]
-) -> Iterator[Asked]:
+def _asked_then(name: str, judged: Mapping[tuple[int, str], Mapping[int, int]]) -> Iterator[Asked]:
     path = WEEKS / "asked" / f"{name}.tsv"
     for line in path.read_text("utf-8").splitlines() if path.exists() else ():
         kind, right, text = line.split("\t")
         numbers = {int(one) for one in right.split(",") if one}
-        yield _by_judgement(_OF_TURN[kind], text, numbers, set(), judged.get((person, text), {}))
+        yield _by_judgement(_OF_TURN[kind], text, numbers, set(), judged.get((_THIRDS - 1, text), {}))
 
 
 def _still_true(turns: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -655,24 +655,20 @@ class MemoryIndex:
         by_meaning = candidates.where(~by_terms) if by_terms.any() else candidates
         ranked = self._ranked(by_meaning)
         unread: list[Hit] = []
-        if reading is None or judge is None:
+        of_prompt = None
+        if reading is not None and judge is not None:
+            of_prompt = PromptFacts.from_reading(reading, null, doubt, considered, judge.admission)
+        if judge is None or of_prompt is None or explicit:
             passed, judgement = self._judged(
                 by_meaning, ranked, null, doubt, floor=floor, k=k, reading=reading
             )
+            if passed and judge is not None and of_prompt is not None:
+                estimate = _estimated(by_meaning, ranked, judge, of_prompt)
+                passed = _each_by_its_own(passed, estimate, floor)
         else:
-            of_prompt = PromptFacts.from_reading(reading, null, doubt, considered, judge.admission)
-            if explicit:
-                least = min(floor, CHOSEN)
-                passed, judgement = self._judged(
-                    by_meaning, ranked, null, doubt, floor=least, k=k, reading=reading
-                )
-                if passed:
-                    estimate = _estimated(by_meaning, ranked, judge, of_prompt)
-                    passed = _each_by_its_own(passed, estimate, floor)
-            else:
-                passed, unread, judgement = self._chosen(
-                    by_meaning, ranked, judge, of_prompt, floor=floor, k=k, scores=scores
-                )
+            passed, unread, judgement = self._chosen(
+                by_meaning, ranked, judge, of_prompt, floor=floor, k=k, scores=scores
+            )
         if by_terms.any():
             prior = LEXICAL_PRIOR.baseline_at(considered + passages)
             rest = candidates.where(by_terms)
@@ -907,11 +903,15 @@ def _estimated(
 
 
 def _each_by_its_own(hits: Sequence[Hit], estimate: _Estimate, floor: float) -> list[Hit]:
-    """Return the hits of an explicit search in their order, those that are relevant by the prompt with a relevance of their own."""
+    """Return the hits of an explicit search in their order, the others as much less relevant than the best as they are less probable.
+
+    The best has the relevance of the prompt. The probabilities alone would silence real chats, which they were not learnt from.
+    """
     known = dict(zip(estimate.best.keys, estimate.reading.likely.tolist(), strict=True))
     relevant = [hit for hit in hits if hit.relevance >= CHOSEN]
     likely = never_rising([known.get(hit.key, 0.0) for hit in relevant])
     own = [
-        hit._replace(relevance=CHOSEN + (1 - CHOSEN) * one) for hit, one in zip(relevant, likely, strict=True)
+        hit._replace(relevance=CHOSEN + (hit.relevance - CHOSEN) * (one / likely[0] if likely[0] else 1.0))
+        for hit, one in zip(relevant, likely, strict=True)
     ]
     return [hit for hit in (*own, *hits[len(own) :]) if hit.relevance >= floor]

@@ -65,10 +65,10 @@ def test_a_tool_shows_how_relevant_each_memory_is(site):
     relevances = [one["relevance"] for one in found]
     assert found[0]["text"] == told[0]
     assert relevances == sorted(relevances, reverse=True)
-    assert relevances[0] > 0.7
-    assert all(each < 0.5 for each in relevances[1:])
+    assert relevances[0] > 0.5
+    assert all(each < 0.4 for each in relevances[1:])
     # A floor leaves out what is less relevant.
-    least = plugin.tool("memory_search", {**asked, "minScore": 0.6}, session_key="agent:main:main").details
+    least = plugin.tool("memory_search", {**asked, "minScore": 0.5}, session_key="agent:main:main").details
     assert [one["text"] for one in least["memories"]] == told[:1]
 
 
