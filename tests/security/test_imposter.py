@@ -21,6 +21,7 @@ from aiohttp import web
 from border import border
 from signed_calls import Gateway
 from typer.testing import CliRunner
+from web_runners import end_runner
 
 from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin
 from gateway_plugin.cli import app
@@ -130,7 +131,7 @@ class Place:
             await web.TCPSite(runner, "127.0.0.1", self._port).start()
             yield self.url
         finally:
-            await runner.cleanup()
+            await end_runner(runner)
 
     async def _occupied(self, who: AbstractAsyncContextManager[str]) -> None:
         await self._emptied()

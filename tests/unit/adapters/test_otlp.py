@@ -10,6 +10,7 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from web_runners import end_runner
 
 from relayer.testing.local_relayer import local_relayer
 
@@ -60,7 +61,7 @@ async def collector() -> AsyncIterator[Collector]:
     await site.start()
     made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     yield made
-    await runner.cleanup()
+    await end_runner(runner)
 
 
 @pytest.mark.row("MW-43", level="e2e")

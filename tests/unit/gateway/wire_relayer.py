@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
+from web_runners import end_runner
 
 from gateway_plugin.client import LoopThread
 from relayer.wire import codec as base64url
@@ -96,7 +97,7 @@ class WireRelayer:
 
     def close(self) -> None:
         self.released.set()
-        self._loop.call(self._runner.cleanup())
+        self._loop.call(end_runner(self._runner))
         self._loop.close()
 
     def paths(self) -> list[str]:
