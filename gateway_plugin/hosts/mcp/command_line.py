@@ -62,7 +62,7 @@ from gateway_plugin.hosts.mcp.credentials import (
     serial,
     stamp,
 )
-from gateway_plugin.hosts.mcp.memory import Offered
+from gateway_plugin.hosts.mcp.memory import ClientMemory, Offered, ToolCaller
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import DEFAULT_URL, PluginSettings
 from relayer.wire import names
@@ -96,29 +96,13 @@ _FILES: Final = {
 _SECTIONS: Final = {ClientProgram.VSCODE: "servers", ClientProgram.ZED: "context_servers"}
 
 
-@dataclass(frozen=True, slots=True)
-class StartCommand:
-    """The command that starts the server over standard streams."""
-
-    command: str
-    arguments: Sequence[str]
-    environment: Mapping[str, str]
-
-
-def place_of(client: ClientProgram) -> str:
-    """Return the place where a person pastes the block."""
-    return _FILES[client]
-
-
-def started_block(client: ClientProgram, start: StartCommand) -> str:
+def started_block(client: ClientProgram, command: str, arguments: Sequence[str]) -> str:
     """Return the configuration text with which a client starts the server over standard streams."""
-    entry: dict[str, Any] = {"command": start.command, "args": list(start.arguments)}
+    entry: dict[str, Any] = {"command": command, "args": [*arguments]}
     if client in {ClientProgram.CLAUDE_CODE, ClientProgram.VSCODE}:
         entry = {"type": "stdio", **entry}
     if client is ClientProgram.ZED:
         entry = {"source": "custom", **entry}
-    if start.environment:
-        entry["env"] = dict(start.environment)
     return _toml(entry) if client is ClientProgram.CODEX else _json(client, entry)
 
 
@@ -148,16 +132,11 @@ def _json(client: ClientProgram, entry: Mapping[str, Any]) -> str:
 
 def _toml(entry: Mapping[str, Any]) -> str:
     # JSON strings and lists of strings are valid TOML, too.
-    lines = [f"[mcp_servers.{NAME}]"]
-    lines += [f"{name} = {json.dumps(value)}" for name, value in entry.items() if name != "env"]
-    if "env" in entry:
-        lines += ["", f"[mcp_servers.{NAME}.env]"]
-        lines += [f"{name} = {json.dumps(value)}" for name, value in entry["env"].items()]
-    return "\n".join(lines)
+    lines = [f"{name} = {json.dumps(value)}" for name, value in entry.items()]
+    return "\n".join((f"[mcp_servers.{NAME}]", *lines))
 
 
 if TYPE_CHECKING:
-    from gateway_plugin.hosts.mcp.memory import ClientMemory
     from gateway_plugin.hosts.mcp.server import Context
 
 mcp = typer.Typer(
@@ -266,8 +245,7 @@ def serve(
 
 
 def _serve_stdio(choice: _Choice, *, per_client: bool) -> None:
-    # Imported here, because these modules load the SDK, which is in an extra.
-    from gateway_plugin.hosts.mcp.memory import ClientMemory, ToolCaller  # noqa: PLC0415
+    # Imported here, because this module loads the SDK, which is in an extra.
     from gateway_plugin.hosts.mcp.server import MemoryServer, client_agent, serve_stdio  # noqa: PLC0415
 
     def caller_of(ctx: Context) -> ToolCaller:
@@ -280,8 +258,7 @@ def _serve_stdio(choice: _Choice, *, per_client: bool) -> None:
         )
 
     async def run() -> None:
-        memory = ClientMemory(lambda: _plugin(choice), lambda: stamp(os.environ))
-        await _opened(memory)
+        memory = await _opened(choice)
         try:
             server = MemoryServer(memory, caller_of, offered=choice.offered, debug=_debug())
             await serve_stdio(server.server())
@@ -294,7 +271,6 @@ def _serve_stdio(choice: _Choice, *, per_client: bool) -> None:
 def _serve_http(choice: _Choice, host: str, port: int) -> None:
     # Imported here, because these modules load the SDK, which is in an extra.
     from gateway_plugin.hosts.mcp import http  # noqa: PLC0415
-    from gateway_plugin.hosts.mcp.memory import ClientMemory, ToolCaller  # noqa: PLC0415
     from gateway_plugin.hosts.mcp.server import MemoryServer  # noqa: PLC0415
 
     if not is_loopback(host):
@@ -316,8 +292,7 @@ def _serve_http(choice: _Choice, host: str, port: int) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             # uvicorn raises the signal again when it has stopped. Ignore it then, so that pending turns are still delivered.
             loop.add_signal_handler(number, lambda: None)
-        memory = ClientMemory(lambda: _plugin(choice), lambda: stamp(os.environ))
-        await _opened(memory)
+        memory = await _opened(choice)
         server = MemoryServer(memory, caller_of, offered=choice.offered, debug=_debug())
         address = f"http://{in_url(host)}:{listening.getsockname()[1]}{http.PATH}"
         notify(f"memrelay: MCP at {address} for {len(given)} {'token' if len(given) == 1 else 'tokens'}")
@@ -343,10 +318,12 @@ def _plugin(choice: _Choice) -> AsyncMemoryPlugin:
     return AsyncMemoryPlugin(settings=settings, holder=holder, agent=choice.agent)
 
 
-async def _opened(memory: ClientMemory) -> None:
+async def _opened(choice: _Choice) -> ClientMemory:
     """Open the memory. A problem is printed here for people, and returned to the model with every call."""
+    memory = ClientMemory(lambda: _plugin(choice), lambda: stamp(os.environ))
     if problem := await memory.open():
         notify(f"memrelay: {problem}")
+    return memory
 
 
 def _url(chosen: str | None) -> str | None:
@@ -418,7 +395,7 @@ def config(
 
     Example: memrelay-gateway mcp config --for claude-code --agent coder
     """
-    where = place_of(client)
+    where = _FILES[client]
     if http:
         if agent or namespace or relayer:
             fail(
@@ -440,7 +417,7 @@ def config(
     url = _url(relayer)
     settings = guarded(lambda: settings_from(None, {}, url=None)) if url is None else _checked(url)
     arguments += ["--relayer", settings.url] if url is not None else []
-    block = started_block(client, StartCommand(bridge_command(), arguments, {}))
+    block = started_block(client, bridge_command(), arguments)
     run.json({"client": client.value, "where": where, "block": block})
     run.raw(block)
     notify(f"where: {where}")
@@ -471,10 +448,26 @@ def login(
 
     Example: memrelay-gateway mcp login --pair
     """
-    if pair:
-        _login_by_pairing(relayer, agent, run)
-    else:
+    if not pair:
         _login(relayer, agent, label=label, days=days, output=run)
+        return
+    begun = Pairing.begin()
+    approve = f"memrelay-gateway mcp approve --agent {agent or 'NAME'} {begun.code(int(time.time()))}"
+    # There are two documents, one before and one after the reply, so each is printed on one line.
+    answer_in_lines()
+    run.tell(
+        {"approve": approve},
+        f"On the machine that keeps the gateway's secret, within five minutes:\n  {approve}\n"
+        "Then paste its reply here:",
+    )
+    reply = sys.stdin.readline()
+    found = guarded(lambda: begun.open(reply))
+    if agent is not None and guarded(lambda: agent_name(agent, shown=True)) != found.agent:
+        fail(
+            FAILED, f"--agent: the reply holds the keys of agent {typed(found.agent)}", "nothing was changed"
+        )
+    url = _url(relayer) or found.relayer
+    _keep(found.model_copy(update={"relayer": url}), _checked(url), run)
 
 
 def _login(relayer: str | None, agent: str | None, *, label: str, days: float, output: Output) -> None:
@@ -488,26 +481,6 @@ def _issued(
     holder = root_holder(context, "making an agent's keys", instead=instead)
     whose, url, now = context.identity.agent, context.settings.url, int(SystemClock().now())
     return issue(holder, whose, relayer=url, days=int(days), label=label, now=now), context.settings
-
-
-def _login_by_pairing(relayer: str | None, agent: str | None, output: Output) -> None:
-    begun = Pairing.begin()
-    approve = f"memrelay-gateway mcp approve --agent {agent or 'NAME'} {begun.code(int(time.time()))}"
-    # There are two documents, one before and one after the reply, so each is printed on one line.
-    answer_in_lines()
-    output.tell(
-        {"approve": approve},
-        f"On the machine that keeps the gateway's secret, within five minutes:\n  {approve}\n"
-        "Then paste its reply here:",
-    )
-    reply = sys.stdin.readline()
-    found = guarded(lambda: begun.open(reply))
-    if agent is not None and guarded(lambda: agent_name(agent, shown=True)) != found.agent:
-        fail(
-            FAILED, f"--agent: the reply holds the keys of agent {typed(found.agent)}", "nothing was changed"
-        )
-    url = _url(relayer) or found.relayer
-    _keep(found.model_copy(update={"relayer": url}), _checked(url), output)
 
 
 def _keep(credentials: Credentials, settings: PluginSettings, output: Output) -> None:

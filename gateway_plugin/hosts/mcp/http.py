@@ -87,7 +87,8 @@ class Guard:
         self.connections.accepted(scope.get("client"), agent)
         client = self._clients.setdefault(agent, _Client())
         session = headers.get(_SESSION_HEADER)
-        if session is not None and self._anothers(agent, session):
+        others = (one for name, one in self._clients.items() if name != agent)
+        if session is not None and any(session in other.sessions for other in others):
             await _refuse(send, 403, _UNAUTHORISED, "this session was opened with another token")
             return
         streams = scope["path"] == SSE_PATH
@@ -117,9 +118,6 @@ class Guard:
         finally:
             client.sessions.pop(name, None)
 
-    def _anothers(self, agent: str, session: bytes) -> bool:
-        return any(session in client.sessions for other, client in self._clients.items() if other != agent)
-
     def _full(self, client: _Client) -> float:
         """Return for how many seconds no session may be opened; 0 if one may be opened now."""
         now = self._clock.monotonic()
@@ -132,7 +130,6 @@ class Guard:
         return _MINUTE if len(client.sessions) >= MAX_SESSIONS_OF_ONE else 0.0
 
     def _noting(self, send: Send, client: _Client, session: bytes | None, method: str) -> Send:
-
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
                 now = self._clock.monotonic()

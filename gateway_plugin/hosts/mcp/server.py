@@ -10,7 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import anyio
 from mcp import MCPError, types
@@ -30,7 +30,6 @@ from gateway_plugin.hosts.mcp.memory import (
     McpAnswer,
     Offered,
     ToolCaller,
-    ToolDefinition,
     tool_definitions,
 )
 
@@ -39,7 +38,6 @@ _BEAT_SECONDS: Final = 5.0
 _MAX_NAME: Final = 64
 # Tools that report their progress themselves.
 _OWN_PROGRESS: Final = frozenset({"memwal_remember_bulk"})
-_R = TypeVar("_R")
 
 Context = ServerRequestContext[Any, Any]
 CallerOf = Callable[[Context], ToolCaller]
@@ -82,7 +80,26 @@ class MemoryServer:
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         del ctx, params
-        return types.ListToolsResult(tools=[_tool(one) for one in tool_definitions(self._offered)])
+        return types.ListToolsResult(
+            tools=[
+                types.Tool(
+                    name=one.name,
+                    title=one.title,
+                    description=one.description,
+                    input_schema=one.parameters,
+                    output_schema=one.output,
+                    annotations=types.ToolAnnotations(
+                        title=one.title,
+                        read_only_hint=one.reads,
+                        destructive_hint=one.destroys,
+                        # No tool changes anything more when the same call is repeated.
+                        idempotent_hint=True,
+                        open_world_hint=False,
+                    ),
+                )
+                for one in tool_definitions(self._offered)
+            ]
+        )
 
     async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         async def progress(done: float, total: float | None, message: str) -> None:
@@ -196,7 +213,7 @@ def quiet() -> None:
         log.propagate = False
 
 
-async def _beating(ctx: Context, work: Callable[[], Awaitable[_R]]) -> _R:
+async def _beating(ctx: Context, work: Callable[[], Awaitable[McpAnswer]]) -> McpAnswer:
     """Await work, and report every few seconds that it continues if the client asked for progress."""
 
     async def beat() -> None:
@@ -206,27 +223,9 @@ async def _beating(ctx: Context, work: Callable[[], Awaitable[_R]]) -> _R:
             count += 1
             await ctx.session.report_progress(count, None, "waiting for the relayer")
 
-    found: list[_R] = []
+    found: list[McpAnswer] = []
     async with anyio.create_task_group() as group:
         group.start_soon(beat)
         found.append(await work())
         group.cancel_scope.cancel()
     return found[0]
-
-
-def _tool(one: ToolDefinition) -> types.Tool:
-    hints = types.ToolAnnotations(
-        title=one.title,
-        read_only_hint=one.reads,
-        destructive_hint=one.destroys,
-        idempotent_hint=one.repeats,
-        open_world_hint=False,
-    )
-    return types.Tool(
-        name=one.name,
-        title=one.title,
-        description=one.description,
-        input_schema=one.parameters,
-        output_schema=one.output,
-        annotations=hints,
-    )

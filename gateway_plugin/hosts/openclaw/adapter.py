@@ -25,10 +25,6 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(openclaw, name="openclaw")
 
 
-def _run_bridge() -> None:
-    run_bridge(OpenClawHost(LocalRelayer(os.environ)))
-
-
 def _agent_files(environ: Mapping[str, str]) -> list[AgentFiles] | None:
     if not environ.get(HOST_VARIABLE):
         return None
@@ -43,7 +39,7 @@ ADAPTER: Final = HostAdapter(
     name="openclaw",
     blocks=BLOCKS,
     init=init,
-    run_bridge=_run_bridge,
+    run_bridge=lambda: run_bridge(OpenClawHost(LocalRelayer(os.environ))),
     examine=lambda environ: OpenClawExamination(read_config(environ), environ),
     agent_files=_agent_files,
 )

@@ -125,7 +125,14 @@ def session_backfill(
         chats = _by_day([one for one in chosen if one.turn is not None])
         archived = _by_day([one for one in chosen if one.turn is None])
         entries = quote_chats(opened, {day: chats.get(day, ()) for day in days}, archived)
-    rows = [_row(day, texts[day]) for day in days]
+    rows: list[dict[str, Any]] = [
+        {
+            "day": day.isoformat(),
+            "candidateCount": len(texts[day]),
+            "topCandidates": [text[:_SHOWN_CHARS] for text in texts[day][:_SHOWN]],
+        }
+        for day in days
+    ]
     run.json(
         {
             "days": rows,
@@ -176,42 +183,41 @@ def _check_together(*, rollback: bool, apply: bool, rem: bool, logs: bool, days:
         )
 
 
-def _row(day: date, texts: Sequence[str]) -> dict[str, Any]:
-    return {
-        "day": day.isoformat(),
-        "candidateCount": len(texts),
-        "topCandidates": [text[:_SHOWN_CHARS] for text in texts[:_SHOWN]],
-    }
-
-
 def _chosen(
     opened: OpenIndex, stored: EarlierSessions, logs: Sequence[Path], first: date | None, last: date | None
 ) -> list[_Candidate]:
     """Return what memory does not have, of stored chats and session logs, oldest first."""
-    known = _texts_by_session(opened)
-    found = [*_candidates(opened, stored, known), *_archived(opened, logs, known)]
-    return sorted((one for one in found if _is_within(one.day, first, last)), key=lambda one: one.day)
+    known: dict[str, list[str]] = {}
+    for memory in _memories(opened):
+        known.setdefault(memory.source.session, []).append(one_line(memory.text))
+    settings, _ = _host_settings(opened)
+    found = [*_candidates(stored, settings, known), *_archived(logs, settings, known)]
+    first, last = first or date.min, last or date.max
+    return sorted((one for one in found if first <= one.day <= last), key=lambda one: one.day)
 
 
 def _candidates(
-    opened: OpenIndex, stored: EarlierSessions, known: Mapping[str, list[str]]
+    stored: EarlierSessions, settings: PluginSettings, known: Mapping[str, list[str]]
 ) -> list[_Candidate]:
-    settings, _ = _host_settings(opened)
     done = _handed(stored)
     found = []
     for turn in _read(stored.left):
-        one = _candidate(turn, settings)
-        if one is None or turn.last in done.get(turn.session, ()):
+        if turn.last in done.get(turn.session, ()):
             continue
-        said = "\n".join(one.texts)
-        if not any(text in said for text in known.get(turn.key, ())):
-            found.append(one)
+        messages = [one for one in parse_messages(turn.messages) if one.role is Role.USER]
+        judged = [judge(one.text, origin=Role.USER, settings=settings.capture) for one in messages]
+        texts = tuple(one_line(redact(one.text).text) for one in judged if one.dropped is None)
+        at = next((one.at for one in messages if one.at is not None), None)
+        said = "\n".join(texts)
+        if texts and at is not None and not any(text in said for text in known.get(turn.key, ())):
+            found.append(_Candidate(turn, _day_of(at), texts))
     return found
 
 
-def _archived(opened: OpenIndex, logs: Sequence[Path], known: Mapping[str, list[str]]) -> list[_Candidate]:
+def _archived(
+    logs: Sequence[Path], settings: PluginSettings, known: Mapping[str, list[str]]
+) -> list[_Candidate]:
     """Return what the user said in session logs and memory does not have; exit with an error if one cannot be read."""
-    settings, _ = _host_settings(opened)
     had = {text for texts in known.values() for text in texts}
     found = []
     for path in map(named, logs):
@@ -225,9 +231,12 @@ def _archived(opened: OpenIndex, logs: Sequence[Path], known: Mapping[str, list[
         for item in items:
             text = one_line(item.text)
             if item.source.role == "user" and text not in had:
-                day = datetime.fromtimestamp((item.occurred_at or at) / 1000, UTC).astimezone().date()
-                found.append(_Candidate(None, day, (text,)))
+                found.append(_Candidate(None, _day_of(item.occurred_at or at), (text,)))
     return found
+
+
+def _day_of(milliseconds: float) -> date:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone().date()
 
 
 def _read(read: Callable[[], list[EarlierTurn]]) -> list[EarlierTurn]:
@@ -239,20 +248,6 @@ def _read(read: Callable[[], list[EarlierTurn]]) -> list[EarlierTurn]:
         fail(FAILED, str(error), "which node")
     except sqlite3.Error as error:
         fail(FAILED, f"OpenClaw's sessions cannot be read just now ({type(error).__name__})", "try again")
-
-
-def _candidate(turn: EarlierTurn, settings: PluginSettings) -> _Candidate | None:
-    messages = [one for one in parse_messages(turn.messages) if one.role is Role.USER]
-    judged = [judge(one.text, origin=Role.USER, settings=settings.capture) for one in messages]
-    texts = tuple(one_line(redact(one.text).text) for one in judged if one.dropped is None)
-    at = next((one.at for one in messages if one.at is not None), None)
-    if not texts or at is None:
-        return None
-    return _Candidate(turn, datetime.fromtimestamp(at / 1000, UTC).astimezone().date(), texts)
-
-
-def _is_within(day: date, first: date | None, last: date | None) -> bool:
-    return (first is None or first <= day) and (last is None or day <= last)
 
 
 def _host_settings(opened: OpenIndex) -> tuple[PluginSettings, Path]:
@@ -338,13 +333,6 @@ def _memories(opened: OpenIndex) -> list[Memory]:
         return [one async for one in client.all_memories(identity)]
 
     return with_client(opened.context.settings, listed)
-
-
-def _texts_by_session(opened: OpenIndex) -> Mapping[str, list[str]]:
-    texts: dict[str, list[str]] = {}
-    for one in _memories(opened):
-        texts.setdefault(one.source.session, []).append(one_line(one.text))
-    return texts
 
 
 _FILE: Final = "backfilled"

@@ -70,7 +70,7 @@ from gateway_plugin.hosts.openclaw.config import (
     state_folder,
     write_block,
 )
-from gateway_plugin.hosts.openclaw.manifest import plugin_folder, write_package
+from gateway_plugin.hosts.openclaw.manifest import FOLDER, write_package
 from gateway_plugin.hosts.openclaw.sessions import open_sessions
 from relayer.wire.command_line import FAILED, USAGE, fail
 from relayer.wire.schemas import RecallRequest
@@ -106,9 +106,8 @@ def path(run: Run) -> None:
 
     Example: memrelay-gateway openclaw path
     """
-    folder = str(plugin_folder())
-    run.json({"path": folder})
-    run.raw(folder)
+    run.json({"path": str(FOLDER)})
+    run.raw(str(FOLDER))
 
 
 @command(openclaw, agent=None, url=None)
@@ -147,7 +146,7 @@ def settings(
     """
     block = settings_block(url=run.url, command=bridge_command(), consent=allow, sidecar=sidecar)
     run.json(block)
-    source = "$(memrelay-gateway openclaw pack --sidecar)" if sidecar else f"--link {plugin_folder()}"
+    source = "$(memrelay-gateway openclaw pack --sidecar)" if sidecar else f"--link {FOLDER}"
     run.raw(settings_steps(block, source))
     if not allow:
         run.raw(f"\nNote: {CONSENT}\nTo allow it, repeat this command with --allow-conversation-access.")
@@ -200,24 +199,16 @@ def _block(host: str, url: str | None, *, consent: bool, model: bool) -> dict[st
     return block
 
 
-def _consent(allow: bool | None) -> bool:  # noqa: FBT001 - it is the value of an option, and None is one
-    if allow is not None:
-        return allow
-    if not sys.stdin.isatty():
-        fail(USAGE, "--allow-conversation-access, --no-conversation-access: say one of them", CONSENT)
-    return typer.confirm(f"{CONSENT}\nAllow it?", err=True)
-
-
-def _model_consent(allow: bool | None) -> bool:  # noqa: FBT001 - it is the value of an option, and None is one
-    if allow is None and sys.stdin.isatty():
-        return typer.confirm(f"{MODEL_CONSENT}\nAllow it?", default=False, err=True)
-    return allow is True
-
-
 def _write(options: InitOptions, url: str | None, output: Output) -> None:
-    consent = _consent(options.allow)
+    consent, model = options.allow, options.model is True
+    if consent is None:
+        if not sys.stdin.isatty():
+            fail(USAGE, "--allow-conversation-access, --no-conversation-access: say one of them", CONSENT)
+        consent = typer.confirm(f"{CONSENT}\nAllow it?", err=True)
     path = config_path(os.environ)
-    block = _block(options.block, url, consent=consent, model=_model_consent(options.model))
+    if options.model is None and sys.stdin.isatty():
+        model = typer.confirm(f"{MODEL_CONSENT}\nAllow it?", default=False, err=True)
+    block = _block(options.block, url, consent=consent, model=model)
     entry = block["plugins"]["entries"]["memrelay"]
     config = entry["config"]
     if not consent:

@@ -189,12 +189,16 @@ def _heard_by(context: Mapping[str, Any]) -> TurnAudience | None:
 
 
 def _status(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
-    status, trace = plugin.status(), _trace(plugin, context)
+    status, trace, key = plugin.status(), _trace(plugin, context), session_key_of(context)
+    report = None if key is None else plugin.captured(key, host=host_turn(context))
+    captured = "none yet" if report is None else report.status
+    if report is not None and report.new:
+        captured += f", {report.queued} of {report.new} new messages"
     rows = [
         f"Memory: {_state(plugin, context)}",
         f"relayer: {status.url}",
         f"last recall: {trace.status or 'none yet'}{f' in {trace.milliseconds} ms' if trace.milliseconds else ''}",
-        f"last capture: {_last_capture(plugin, context)}",
+        f"last capture: {captured}",
         _captured(plugin),
     ]
     rows.append("OpenClaw's model: not asked" if status.host_model is None else status.host_model.line)
@@ -235,15 +239,6 @@ def _captured(plugin: AsyncMemoryPlugin) -> str:
     if kept:
         counts += f"; {kept} not taken by the outbox {'is' if kept == 1 else 'are'} kept in {where}"
     return f"captured turns of this gateway: {counts}"
-
-
-def _last_capture(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
-    key = session_key_of(context)
-    report = None if key is None else plugin.captured(key, host=host_turn(context))
-    if report is None:
-        return "none yet"
-    kept = f", {report.queued} of {report.new} new messages" if report.new else ""
-    return f"{report.status}{kept}"
 
 
 def _state(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:

@@ -14,7 +14,8 @@ import json5
 
 from gateway_plugin.errors import SettingsError, SettingsIssue
 from gateway_plugin.hosting import DEFAULT_AGENT, create_private, parse_json, platform_id, replace_private
-from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, SIDECAR_ID
+from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, SIDECAR_ID, rendered
+from gateway_plugin.hosts.openclaw.turns import Json, as_object
 from gateway_plugin.settings.crosswalk import merged_into
 from gateway_plugin.settings.model import (
     DEFAULT_NAMESPACE_VARIABLE,
@@ -50,39 +51,20 @@ def core_config(config: object, environ: Mapping[str, str]) -> object:
     """
     if not isinstance(config, Mapping):
         return config
-    inner = config.get("namespace")
-    is_named = _PROFILE in config or (isinstance(inner, Mapping) and "profile" in inner)
+    core = {key: value for key, value in config.items() if key not in HOST_KEYS}
+    for key in SECRET_KEYS:
+        reference = as_object(core.get(key))
+        if reference.get("source") == "env":
+            name = str(reference.get("id", ""))
+            # If the variable is not set, write it as one, so that the error message of the settings names it.
+            core[key] = environ.get(name) or f"${{{name}}}"
+    is_named = _PROFILE in config or "profile" in as_object(config.get("namespace"))
     profile = "" if is_named or environ.get(PROFILE_VARIABLE) else _profile(environ)
-    return {
-        **({_PROFILE: profile} if profile else {}),
-        **{
-            key: _resolved(value, environ) if key in SECRET_KEYS else value
-            for key, value in config.items()
-            if key not in HOST_KEYS
-        },
-    }
+    return {_PROFILE: profile, **core} if profile else core
 
 
-def _resolved(value: object, environ: Mapping[str, str]) -> object:
-    if isinstance(value, Mapping) and value.get("source") == "env":
-        name = str(value.get("id", ""))
-        # If the variable is not set, write it as one, so that the error message of the settings names it.
-        return environ.get(name) or f"${{{name}}}"
-    return value
-
-
-Json = Mapping[str, Any]
 VARIABLE: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
 """Matches an environment variable in a value of the configuration, as the host writes it."""
-
-
-@dataclass(frozen=True)
-class PromptLimits:
-    """The limits of an agent's own files in the host's system prompt, in characters."""
-
-    always: bool = True
-    file: int = 20_000
-    total: int = 60_000
 
 
 class AgentsAsked(StrEnum):
@@ -109,36 +91,36 @@ class HostConfig:
     @property
     def plugins(self) -> Json:
         """Return the part about plugins."""
-        return _object(self.whole.get("plugins"))
+        return as_object(self.whole.get("plugins"))
 
     @property
     def plugin_id(self) -> str:
         """Return the id of the plugin that is set up: the side-car if only that has an entry, else the main plugin."""
-        entries = _object(self.plugins.get("entries"))
+        entries = as_object(self.plugins.get("entries"))
         return SIDECAR_ID if SIDECAR_ID in entries and PLUGIN_ID not in entries else PLUGIN_ID
 
     def entry(self, name: str) -> Json:
         """Return the entry of a plugin, or an empty object if it has none."""
-        return _object(_object(self.plugins.get("entries")).get(name))
+        return as_object(as_object(self.plugins.get("entries")).get(name))
 
     @property
     def variables(self) -> Json:
         """Return the environment variables that the host sets itself."""
-        env = _object(self.whole.get("env"))
+        env = as_object(self.whole.get("env"))
         return {
             **{name: value for name, value in env.items() if isinstance(value, str)},
-            **_object(env.get("vars")),
+            **as_object(env.get("vars")),
         }
 
     @property
     def settings(self) -> Json:
         """Return the plugin's own settings."""
-        return _object(self.entry(self.plugin_id).get("config"))
+        return as_object(self.entry(self.plugin_id).get("config"))
 
     @property
     def slot(self) -> str:
         """Return the id of the plugin in the host's memory slot; the id of the host's own if none is set."""
-        slots = _object(self.plugins.get("slots"))
+        slots = as_object(self.plugins.get("slots"))
         return str(slots.get("memory.recall") or slots.get("memory") or CORE)
 
     def loads(self, name: str) -> str:
@@ -150,16 +132,11 @@ class HostConfig:
             return "plugins.deny names it"
         if isinstance(allow, list) and allow and name not in allow:
             return "plugins.allow does not name it"
-        if name == CORE and self.slot != CORE and not self._dreams:
+        # With its dreaming, the host's own memory plugin is loaded next to the one in the memory slot.
+        dreaming = as_object(as_object(self.entry(self.slot).get("config")).get("dreaming"))
+        if name == CORE and self.slot != CORE and dreaming.get("enabled") is False:
             return "another plugin is in the memory slot"
         return f"plugins.entries.{name}.enabled is false" if self.entry(name).get("enabled") is False else ""
-
-    @property
-    def _dreams(self) -> bool:
-        """Return whether the host loads its own memory plugin next to the one in the memory slot, for its dreaming."""
-        return (
-            _object(_object(self.entry(self.slot).get("config")).get("dreaming")).get("enabled") is not False
-        )
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -168,7 +145,7 @@ class HostConfig:
 
     def workspace(self, agent: str, environ: Mapping[str, str]) -> Path:
         """Return an agent's workspace by the rules of the host."""
-        own = _object(self._agents().get(agent)).get("workspace")
+        own = as_object(self._agents().get(agent)).get("workspace")
         shared = self._defaults.get("workspace")
         if isinstance(own, str) and own.strip():
             return _expanded(own, environ)
@@ -187,14 +164,14 @@ class HostConfig:
 
         Both the current form is read and that of hosts before 2026.9.
         """
-        parts = (self.whole, self._defaults, _object(self._agents().get(agent)))
-        both = [(one.get("memorySearch"), _object(one.get("memory")).get("search")) for one in parts]
-        return [_object(one) for pair in both for one in pair if _object(one)]
+        parts = (self.whole, self._defaults, as_object(self._agents().get(agent)))
+        both = [(one.get("memorySearch"), as_object(one.get("memory")).get("search")) for one in parts]
+        return [as_object(one) for pair in both for one in pair if as_object(one)]
 
     @property
     def search_floor(self) -> float | None:
         """Return the minimum score of the host's memory search for its default agent; None if none is set."""
-        found = [_object(search.get("query")).get("minScore") for search in self.searches(self.agents[0])]
+        found = [as_object(search.get("query")).get("minScore") for search in self.searches(self.agents[0])]
         floors = [one for one in found if isinstance(one, int | float) and not isinstance(one, bool)]
         return float(floors[-1]) if floors and 0 <= floors[-1] <= 1 else None
 
@@ -219,19 +196,16 @@ class HostConfig:
         lists = [search.get(name) for search in self.searches(agent) for name in ("paths", "extraPaths")]
         return [one for listed in lists for one in _array(listed)]
 
-    def prompt_limits(self, agent: str) -> PromptLimits:
-        """Return the limits of an agent's own files in its system prompt."""
-        both = {**self._defaults, **_object(self._agents().get(agent))}
+    def prompt_limits(self, agent: str) -> tuple[bool, int, int]:
+        """Return whether an agent's own files are in each system prompt, and how many characters of one and of all of them."""
+        both = {**self._defaults, **as_object(self._agents().get(agent))}
         one, total = both.get("bootstrapMaxChars"), both.get("bootstrapTotalMaxChars")
-        return PromptLimits(
-            always=both.get("contextInjection", "always") == "always",
-            file=one if isinstance(one, int) else PromptLimits.file,
-            total=total if isinstance(total, int) else PromptLimits.total,
-        )
+        always = both.get("contextInjection", "always") == "always"
+        return always, one if isinstance(one, int) else 20_000, total if isinstance(total, int) else 60_000
 
     def active_needs(self, settings: PluginSettings) -> str:
         """Return what active mode still needs to ask the model that it should; "" if nothing, or active mode is off."""
-        active, policy = settings.active, _object(self.entry(self.plugin_id).get("llm"))
+        active, policy = settings.active, as_object(self.entry(self.plugin_id).get("llm"))
         if settings.recall.mode != RecallMode.ACTIVE or active.mode == "off":
             return ""
         if not settings.host_model.enabled:
@@ -256,56 +230,58 @@ class HostConfig:
             policy.get("allowAgentIdOverride") is not None
             or policy.get("allowedCompletionModels") is not None
         )
-        older = bool(self.version) and _numbers(self.version) < _ASKS_EACH_AGENT
+        numbers = tuple(map(int, re.findall(r"\d+", self.version)[:3]))
+        # Since 2026.9.2 a plugin can ask the model of an agent that it names (`api.runtime.subagent.complete`).
+        older = bool(self.version) and numbers < (2026, 9, 2)
         return AgentsAsked.DEFAULT if decided or older else AgentsAsked.EACH_IN_ACTIVE_MODE
 
     @property
     def _asked_agent(self) -> str:
-        named = _object(self._defaults.get("systemAgent")).get("agentId")
+        named = as_object(self._defaults.get("systemAgent")).get("agentId")
         return named if isinstance(named, str) and named else self.agents[0]
 
     @property
     def _defaults(self) -> Json:
-        return _object(_object(self.whole.get("agents")).get("defaults"))
+        return as_object(as_object(self.whole.get("agents")).get("defaults"))
 
     def _agents(self) -> Json:
         """Return the entries of the agents by name; hosts before 2026.9 list them instead."""
-        agents = _object(self.whole.get("agents"))
+        agents = as_object(self.whole.get("agents"))
         listed = {str(one.get("id")): one for one in _array(agents.get("list")) if isinstance(one, Mapping)}
-        return _object(agents.get("entries")) or listed
+        return as_object(agents.get("entries")) or listed
 
     @property
     def keeps_people_apart(self) -> bool:
         """Return whether each person's direct chat is a session of its own, instead of one session for all."""
-        return str(_object(self.whole.get("session")).get("dmScope") or "main") != "main"
+        return str(as_object(self.whole.get("session")).get("dmScope") or "main") != "main"
 
     @property
     def senders(self) -> dict[str, tuple[str, ...]]:
         """Return the senders that may write to the agents in direct chats, by channel; ``*`` means everyone."""
-        channels = _object(self.whole.get("channels"))
-        listed = {name: _array(_object(channel).get("allowFrom")) for name, channel in channels.items()}
+        channels = as_object(self.whole.get("channels"))
+        listed = {name: _array(as_object(channel).get("allowFrom")) for name, channel in channels.items()}
         return {str(name): tuple(map(str, allowed)) for name, allowed in listed.items() if allowed}
 
     @property
     def owners(self) -> tuple[str, ...]:
         """Return the owner's ids: those that the host names, the only sender of a channel, and ids that identity links add."""
-        named = map(str, _array(_object(self.whole.get("commands")).get("ownerAllowFrom")))
+        named = map(str, _array(as_object(self.whole.get("commands")).get("ownerAllowFrom")))
         alone = (f"{channel}:{only[0]}" for channel, only in self.senders.items() if len(only) == 1)
         owners = {
             platform_id(platform, name)
             for platform, _, name in (one.partition(":") for one in (*named, *alone))
             if platform and name and name != "*"
         }
-        for person, linked in _object(_object(self.whole.get("session")).get("identityLinks")).items():
+        for person, linked in as_object(as_object(self.whole.get("session")).get("identityLinks")).items():
             ids = {platform_id(*one.split(":", 1)) for one in map(str, _array(linked)) if ":" in one}
             owners |= ids | {platform_id("peer", str(person))} if ids & owners else set()
         return tuple(sorted(owners))
 
     def tool_lists(self) -> tuple[tuple[str, Json], ...]:
         """Return all settings that allow or deny tools, with their names."""
-        places = [("tools", _object(self.whole.get("tools")))]
+        places = [("tools", as_object(self.whole.get("tools")))]
         places += [
-            (f"agents.entries.{name}.tools", _object(_object(agent).get("tools")))
+            (f"agents.entries.{name}.tools", as_object(as_object(agent).get("tools")))
             for name, agent in self._agents().items()
         ]
         return tuple(place for place in places if place[1])
@@ -386,10 +362,6 @@ def parse_config(text: str) -> Json:
     if isinstance(value, Mapping):
         return value
     raise ValueError("it holds no object")
-
-
-def _object(value: object) -> Json:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _array(value: object) -> Sequence[object]:
@@ -486,7 +458,7 @@ def write_block(path: Path, block: Mapping[str, Any], *, now: int) -> WrittenCon
         text = place.read_text("utf-8")
         held = parse_json(text)
     except FileNotFoundError:
-        replace_private(place, _rendered(block))
+        replace_private(place, rendered(block))
         return WrittenConfig(path, changed=True)
     except (OSError, ValueError) as error:
         raise SettingsError(
@@ -520,22 +492,12 @@ def _replaced(path: Path, text: str, document: Json, now: int) -> WrittenConfig:
     place = path.resolve()
     backup = place.with_name(f"{place.name}.before-memrelay-{now}")
     create_private(backup, text.encode())
-    replace_private(place, _rendered(document))
+    replace_private(place, rendered(document))
     return WrittenConfig(path, changed=True, backup=backup)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(one) for one in re.findall(r"\d+", version)[:3])
-
-
-def _rendered(document: Mapping[str, Any]) -> bytes:
-    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 VERSION_VARIABLE: Final = "MEMRELAY_OPENCLAW_VERSION"
 """The variable in which the host's plugin passes the host's version."""
-# Since then a plugin can ask the model of an agent that it names (`api.runtime.subagent.complete`).
-_ASKS_EACH_AGENT: Final = (2026, 9, 2)
 CONFIG_VARIABLE: Final = "MEMRELAY_OPENCLAW_CONFIG"
 """The variable in which the host's plugin passes its configuration to commands, as JSON."""
 HOST_VARIABLE: Final = "MEMRELAY_OPENCLAW_FILES"
@@ -552,7 +514,20 @@ def command_environment(environ: Mapping[str, str]) -> dict[str, str]:
             account, so the command must not run with one.
     """
     config = _handed_over(environ)
-    given = _variables(config, environ)
+    settings = _without_secret(config, environ)
+    given: dict[str, object]
+    if settings is None:
+        # Even if another setting is invalid, the command must not use another relayer or profile.
+        given = {"MEMRELAY_URL": config.get("url"), "MEMRELAY_AGENT": config.get("agent")}
+        given[PROFILE_VARIABLE] = _profile(environ)
+    else:
+        space = settings.namespace
+        given = {
+            "MEMRELAY_URL": settings.url if "url" in settings.model_fields_set else None,
+            "MEMRELAY_AGENT": settings.agent,
+            DEFAULT_NAMESPACE_VARIABLE: space.default if "default" in space.model_fields_set else None,
+            PROFILE_VARIABLE: space.profile if "profile" in space.model_fields_set else None,
+        }
     key = next((config[name] for name in SECRET_KEYS if config.get(name)), None)
     if isinstance(key, Mapping) and key.get("source") == "env":
         # The host resolves references for its gateway, but not for its commands.
@@ -608,29 +583,10 @@ def host_files(environ: Mapping[str, str]) -> FilesSettings:
         ) from None
 
 
-def _variables(config: Json, environ: Mapping[str, str]) -> dict[str, object]:
-    """Return relayer, agent, default namespace and profile as environment variables, from any of the accepted spellings."""
-    settings = _without_secret(config, environ)
-    if settings is None:
-        # Even if another setting is invalid, the command must not use another relayer or profile.
-        given = {"MEMRELAY_URL": config.get("url"), "MEMRELAY_AGENT": config.get("agent")}
-        return {**given, PROFILE_VARIABLE: _profile(environ)}
-    return {
-        "MEMRELAY_URL": settings.url if "url" in settings.model_fields_set else None,
-        "MEMRELAY_AGENT": settings.agent,
-        DEFAULT_NAMESPACE_VARIABLE: settings.namespace.default
-        if "default" in settings.namespace.model_fields_set
-        else None,
-        PROFILE_VARIABLE: settings.namespace.profile
-        if "profile" in settings.namespace.model_fields_set
-        else None,
-    }
-
-
 def _handed_over(environ: Mapping[str, str]) -> Json:
     """Return the configuration that the host's plugin passed to a command; empty if it passed none."""
     try:
-        return _object(parse_json(environ.get(CONFIG_VARIABLE, "")))
+        return as_object(parse_json(environ.get(CONFIG_VARIABLE, "")))
     except ValueError:
         return {}
 

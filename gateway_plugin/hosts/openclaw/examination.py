@@ -43,6 +43,7 @@ from gateway_plugin.hosts.openclaw.config import (
     state_folder,
 )
 from gateway_plugin.hosts.openclaw.manifest import FOLDER, PACKED, PLUGIN_ID, SIDECAR_ID
+from gateway_plugin.hosts.openclaw.turns import as_object
 from gateway_plugin.settings.model import PluginSettings, safe_load
 
 _START_SECONDS: Final = 60.0
@@ -93,14 +94,15 @@ class OpenClawExamination:
 def check_config(config: HostConfig, environ: Mapping[str, str]) -> Iterator[Check]:
     """Check the host's configuration; starts no process and sends no request."""
     name = config.plugin_id
+    settings = safe_load(core_config(config.settings, environ), environ).settings
     yield _loaded(config, name)
     if name == PLUGIN_ID:
         yield _slot(config)
         yield _one_memory(config)
         yield _tools(config)
     yield _access(config, name)
-    yield _people(config, name, environ)
-    yield _own_model(config, name, environ)
+    yield _people(config, name, settings)
+    yield _own_model(config, name, settings)
     yield _variables(config, environ)
     yield _recorder(config, environ)
     yield _installed(config, name, environ)
@@ -129,9 +131,8 @@ def bridge_program(config: HostConfig, environ: Mapping[str, str]) -> tuple[str,
     return tuple(str(part) for part in named) if isinstance(named, list) else (str(named),)
 
 
-def _people(config: HostConfig, name: str, environ: Mapping[str, str]) -> Check:
+def _people(config: HostConfig, name: str, settings: PluginSettings | None) -> Check:
     """Report whether direct chats are kept apart by person, and whether the owner's id is known."""
-    settings = safe_load(core_config(config.settings, environ), environ).settings
     owners = {*config.owners, *(settings.owners if settings else ())}
     several = [channel for channel, allowed in config.senders.items() if len(allowed) > 1 or "*" in allowed]
     set_owners = (
@@ -289,8 +290,7 @@ def _tools(config: HostConfig) -> Check:
 
 
 def _access(config: HostConfig, name: str) -> Check:
-    hooks = config.entry(name).get("hooks")
-    hooks = hooks if isinstance(hooks, Mapping) else {}
+    hooks = as_object(config.entry(name).get("hooks"))
     missing = [] if hooks.get("allowConversationAccess") is True else ["allowConversationAccess is not true"]
     if hooks.get("allowPromptInjection") is False:
         missing.append("allowPromptInjection is false")
@@ -303,11 +303,9 @@ def _access(config: HostConfig, name: str) -> Check:
     )
 
 
-def _own_model(config: HostConfig, name: str, environ: Mapping[str, str]) -> Check:
+def _own_model(config: HostConfig, name: str, settings: PluginSettings | None) -> Check:
     """Report whether the host's model is used and who allowed it; neither result is an error."""
-    settings = safe_load(core_config(config.settings, environ), environ).settings
-    policy = config.entry(name).get("llm")
-    policy = policy if isinstance(policy, Mapping) else {}
+    policy = as_object(config.entry(name).get("llm"))
     needs = "" if settings is None else config.active_needs(settings)
     if settings is None or not settings.host_model.enabled:
         found = "is not asked (hostModel.enabled is not true)"
@@ -377,12 +375,8 @@ def _installed(config: HostConfig, name: str, environ: Mapping[str, str]) -> Che
 
 def _copies(config: HostConfig, name: str, environ: Mapping[str, str]) -> list[Path]:
     """Return the folders that the host may load the plugin from: its own copy first, then the configured paths."""
-    load = config.plugins.get("load")
-    paths = load.get("paths") if isinstance(load, Mapping) else None
-    return [
-        state_folder(environ) / "extensions" / name,
-        *(Path(str(path)).expanduser() for path in paths or ()),
-    ]
+    paths = as_object(config.plugins.get("load")).get("paths") or ()
+    return [state_folder(environ) / "extensions" / name, *(Path(str(path)).expanduser() for path in paths)]
 
 
 def _names(value: object) -> Sequence[str]:

@@ -47,7 +47,7 @@ from gateway_plugin.hosts.openclaw.config import (
     state_folder,
 )
 from gateway_plugin.hosts.openclaw.sessions import Compressed, EarlierSessions
-from gateway_plugin.hosts.openclaw.turns import HOST, session_key_of
+from gateway_plugin.hosts.openclaw.turns import HOST, Json, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from relayer.wire.calls import doubled
 from relayer.wire.labels import PROJECTS
@@ -56,7 +56,6 @@ from relayer.wire.redaction import redact
 EVERY: Final = 2.0
 """Minimum seconds between two scans of the files."""
 _SLOWEST: Final = 60.0
-_PAUSE: Final = 20.0
 _SETTLES: Final = 0.5
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _MAX_AGENTS: Final = 200
@@ -66,8 +65,6 @@ TEMPLATES_VARIABLE: Final = "MEMRELAY_OPENCLAW_TEMPLATES"
 _PROFILE: Final = "USER.md"
 _PROFILE_CHARS: Final = 4_000
 _OTHERS_IN_PROMPT: Final = ("AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "HEARTBEAT.md", "BOOTSTRAP.md")
-
-Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,15 +232,14 @@ class FileWatch:
         """
         with contextlib.suppress(SettingsError, OSError):
             agent, config = agent_of(context), self._configuration()
-            limits = config.prompt_limits(agent)
+            always, of_one, of_all = config.prompt_limits(agent)
             workspace = self._heard.get(agent) or config.workspace(agent, self._environ)
             # The file of the user's profile gets less than the others.
             most = {
-                name: min(limits.file, _PROFILE_CHARS) if name.endswith(_PROFILE) else limits.file
-                for name in names
+                name: min(of_one, _PROFILE_CHARS) if name.endswith(_PROFILE) else of_one for name in names
             }
             sizes = {name: _prompt_chars(workspace / name) for name in {*names, *_OTHERS_IN_PROMPT}}
-            if limits.always and sum(sizes.values()) <= limits.total:
+            if always and sum(sizes.values()) <= of_all:
                 return frozenset(name for name in names if 0 < sizes[name] <= most[name])
         return frozenset()
 
@@ -367,23 +363,20 @@ def project_lines(
         named = str(item.metadata.get(PROJECTS, "")).split(PROJECTS_APART)
         clean = redact(item.text)
         if named != [""] and projects.issuperset(named) and not clean.blocked:
-            line = int(item.source.reference.rpartition("#")[2])
-            found.append(_entry(clean.text, line, named, item.metadata))
+            line, weight = int(item.source.reference.rpartition("#")[2]), item.metadata.get("importance")
+            found.append(
+                {
+                    "path": _MEMORY,
+                    "startLine": line,
+                    "endLine": line,
+                    "score": 0,
+                    "snippet": clean.text,
+                    "source": "memory",
+                    "projectKey": ";".join(named),
+                    **({} if weight is None else {"importance": weight}),
+                }
+            )
     return found
-
-
-def _entry(text: str, line: int, projects: list[str], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    weight = metadata.get("importance")
-    return {
-        "path": _MEMORY,
-        "startLine": line,
-        "endLine": line,
-        "score": 0,
-        "snippet": text,
-        "source": "memory",
-        "projectKey": ";".join(projects),
-        **({} if weight is None else {"importance": weight}),
-    }
 
 
 def _is_private(key: object, owners: frozenset[str]) -> bool:

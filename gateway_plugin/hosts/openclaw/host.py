@@ -12,7 +12,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from gateway_plugin import __version__
 from gateway_plugin.bridge import (
@@ -37,8 +37,10 @@ from gateway_plugin.hosts.openclaw.config import core_config, kept_turns, state_
 from gateway_plugin.hosts.openclaw.examination import other_owners
 from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch, project_lines
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
+from gateway_plugin.hosts.openclaw.sessions import AGAIN
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
 from gateway_plugin.hosts.openclaw.turns import (
+    Json,
     Runs,
     host_turn,
     messages_of,
@@ -57,8 +59,8 @@ class HeardTurn:
     """A prompt and the part of its answer that the host reported so far."""
 
     session: str
-    context: Mapping[str, Any] = field(repr=False)
-    messages: tuple[Mapping[str, Any], ...] = field(repr=False)
+    context: Json = field(repr=False)
+    messages: tuple[Json, ...] = field(repr=False)
 
 
 class Settling:
@@ -109,7 +111,6 @@ class Settling:
 _NOT_AUTHORIZED: Final = "LLM_COMPLETION_NOT_AUTHORIZED"
 _TIMEOUT: Final = "LLM_TIMEOUT"
 _REASONS: Final = {_NOT_AUTHORIZED: "not_allowed", _TIMEOUT: "timeout"}
-_MOST_OF_A_NUMBER: Final = 1e8
 _SENTENCES: Final = {
     _NOT_AUTHORIZED: "OpenClaw does not allow the plugin to use this model: see plugins.entries.memrelay.llm (allowModelOverride, "
     "allowedModels, allowedCompletionModels)",
@@ -161,8 +162,9 @@ class OpenClawModel:
 
 
 def _number(value: object) -> float | None:
-    whole = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_OF_A_NUMBER
-    return float(value) if whole and isinstance(value, int | float) else None
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e8:
+        return float(value)
+    return None
 
 
 _FLUSH_SECONDS: Final = 2.0
@@ -171,8 +173,6 @@ _LOOK_SECONDS: Final = 5.0
 _OWN_SHARE: Final = 0.9
 _MAX_BEHIND: Final = 100
 _MOST_BEHIND: Final = 20
-# After these outcomes of a capture, the session's messages are not in the outbox, but may be later.
-_NOT_CAPTURED: Final = frozenset({"full", "failed", "unwritable", "skipped:outbox"})
 # The host's reasons for ending a session after which the conversation does not continue.
 _ENDS: Final = frozenset({"new", "reset", "idle", "daily", "deleted"})
 _SLOTS: Final = {
@@ -181,15 +181,12 @@ _SLOTS: Final = {
     PromptPosition.SYSTEM_APPEND: "appendSystemContext",
 }
 
-Json = Mapping[str, Any]
-
 
 class OpenClawHost:
     """The memory of one gateway."""
 
     def __init__(self, relayer: LocalRelayer) -> None:
         self._environ = os.environ
-        self._model: OpenClawModel | None = None
         self._ask: AskHost | None = None
         self._relayer = relayer
         self._plugin: AsyncMemoryPlugin | None = None
@@ -213,8 +210,8 @@ class OpenClawHost:
             settings = await self._with_relayer(with_host_settings(settings, self._environ))
             # The model answers at the operator's cost, so it is used only with their consent.
             lends = params.get("model") is True and settings.host_model.enabled is True
-            self._model = OpenClawModel(self._ask) if lends and self._ask else None
-            self._plugin = AsyncMemoryPlugin(settings=settings, model=self._model, traces=self._state)
+            model = OpenClawModel(self._ask) if lends and self._ask else None
+            self._plugin = AsyncMemoryPlugin(settings=settings, model=model, traces=self._state)
         except GatewayError as error:
             self._problem = str(error)
             return {"version": __version__, "problem": self._problem, "deadlineMs": 1000}
@@ -506,7 +503,7 @@ class OpenClawHost:
         return {"status": "ok", "version": __version__, "kept_turns": kept, **asdict(self._plugin.status())}
 
     def _note_behind(self, key: str, report: CaptureReport, said: Sequence[Json]) -> None:
-        if report.status in _NOT_CAPTURED and (key in self._behind or len(self._behind) < _MAX_BEHIND):
+        if report.status in AGAIN and (key in self._behind or len(self._behind) < _MAX_BEHIND):
             self._behind[key] = (*self._behind.get(key, ()), *said)[-_MOST_BEHIND:]
         elif report.status in {"queued", "empty"}:
             self._behind.pop(key, None)

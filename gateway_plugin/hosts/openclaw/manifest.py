@@ -29,6 +29,7 @@ from gateway_plugin.settings.model import UNSETTABLE, ActiveSettings, PluginSett
 PLUGIN_ID: Final = "memrelay"
 SIDECAR_ID: Final = "memrelay-sidecar"
 FOLDER: Final = Path(__file__).parent
+"""The folder for ``openclaw plugins install --link``."""
 
 _Schema = dict[str, Any]
 # Keys whose values are parsed leniently, like in the plugin that they come from (CP-16).
@@ -72,15 +73,12 @@ _ORDINARY: Final = ("url", "key", "autoRecall", "autoCapture")
 """The settings that a person sets first; all others are shown as advanced."""
 
 
-_MEMORY_COMMAND: Final = {
-    "name": "memory",
-    "description": "Search, inspect and index an agent's memory and its files.",
-    "hasSubcommands": True,
-}
-
-
 def manifest() -> dict[str, Any]:
     """Return the manifest of the plugin that uses the memory slot."""
+    common = _common((*_SLASH, "dreaming"))
+    # The host's ``memory`` command belongs to the plugin in the memory slot.
+    about = "Search, inspect and index an agent's memory and its files."
+    common["cliCommands"].append({"name": "memory", "description": about, "hasSubcommands": True})
     return {
         "id": PLUGIN_ID,
         "name": "memrelay",
@@ -95,9 +93,7 @@ def manifest() -> dict[str, Any]:
             for name in (*TOOL_NAMES, INTENT_TOOL)
         },
         "skills": ["./skills"],
-        **(common := _common("memrelay", (*_SLASH, "dreaming"))),
-        # The host's ``memory`` command belongs to the plugin in the memory slot.
-        "cliCommands": [*common["cliCommands"], _MEMORY_COMMAND],
+        **common,
     }
 
 
@@ -109,7 +105,7 @@ def sidecar_manifest() -> dict[str, Any]:
         "version": __version__,
         "description": "memrelay's recall and capture, next to the plugin that holds the memory slot.",
         "activation": {"onStartup": True},
-        **_common("memrelay", _SLASH),
+        **_common(_SLASH),
     }
 
 
@@ -212,15 +208,10 @@ def tool_file() -> dict[str, Any]:
     return {"tools": tool_definitions(), "prompt": list(PROMPT_SECTION)}
 
 
-def _common(command: str, slash: tuple[str, ...]) -> dict[str, Any]:
+def _common(slash: tuple[str, ...]) -> dict[str, Any]:
+    about = "Search, list and look after long-term memories."
     return {
-        "cliCommands": [
-            {
-                "name": command,
-                "description": "Search, list and look after long-term memories.",
-                "hasSubcommands": True,
-            }
-        ],
+        "cliCommands": [{"name": "memrelay", "description": about, "hasSubcommands": True}],
         "commandAliases": [{"name": name, "kind": "runtime-slash"} for name in slash],
         "uiHints": hints(),
         "configContracts": {
@@ -262,7 +253,7 @@ def _at(properties: Mapping[str, Any], path: tuple[str, ...]) -> _Schema:
 def main() -> None:
     """Write the generated files of the package."""
     for name, content in (("openclaw.plugin.json", manifest()), ("tools.json", tool_file())):
-        (FOLDER / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        (FOLDER / name).write_bytes(rendered(content))
 
 
 if __name__ == "__main__":
@@ -279,20 +270,15 @@ PACKED: Final = "memrelay"
 _SKILLS: Final = ("skills/memory-recall/SKILL.md",)
 
 
-def plugin_folder() -> Path:
-    """Return the folder for ``openclaw plugins install --link``."""
-    return FOLDER
-
-
 def package_files(*, sidecar: bool = False, command: str | None = None) -> dict[str, bytes]:
     """Return the contents of the package's files by name."""
     files = {name: (FOLDER / name).read_bytes() for name in (*_CODE, *(() if sidecar else _SKILLS))}
     package = json.loads(files["package.json"])
     if command is not None:
-        files["package.json"] = _json(package := package | {PACKED: {"command": command}})
+        files["package.json"] = rendered(package := package | {PACKED: {"command": command}})
     if sidecar:
-        files["package.json"] = _json(package | {"name": "memrelay-openclaw-sidecar"})
-        files["openclaw.plugin.json"] = _json(sidecar_manifest())
+        files["package.json"] = rendered(package | {"name": "memrelay-openclaw-sidecar"})
+        files["openclaw.plugin.json"] = rendered(sidecar_manifest())
     return files
 
 
@@ -315,5 +301,6 @@ def write_package(folder: Path, *, sidecar: bool = False, command: str | None = 
     return file
 
 
-def _json(value: object) -> bytes:
+def rendered(value: object) -> bytes:
+    """Return a value as the JSON of a file that people read, too."""
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()

@@ -45,7 +45,6 @@ from gateway_plugin.hosts.openclaw.config import (
     NO_DREAMING,
     VARIABLE,
     HostConfig,
-    Json,
     command_environment,
     core_config,
     extra_places,
@@ -53,7 +52,8 @@ from gateway_plugin.hosts.openclaw.config import (
     state_folder,
     write_whole,
 )
-from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, config_schema, plugin_folder
+from gateway_plugin.hosts.openclaw.manifest import FOLDER, PLUGIN_ID, SECRET_KEYS, config_schema
+from gateway_plugin.hosts.openclaw.turns import Json
 from gateway_plugin.settings.crosswalk import WITHOUT_EFFECT, merged_into
 from gateway_plugin.settings.model import load_settings, safe_load
 from relayer.wire import names
@@ -217,7 +217,7 @@ def _load(plugins: dict[str, Any], former: list[str], environ: Mapping[str, str]
         return
     load = plugins.setdefault("load", {})
     if not any(_is_ours(Path(str(path))) for path in load.get("paths") or ()):
-        load["paths"] = [*(load.get("paths") or ()), str(plugin_folder())]
+        load["paths"] = [*(load.get("paths") or ()), str(FOLDER)]
 
 
 def _is_ours(folder: Path) -> bool:
@@ -240,15 +240,11 @@ def _places(config: HostConfig, origin: SourcePlugin, environ: Mapping[str, str]
             named = environ.get("MEMSEARCH_DIR")
             base = Path(named).expanduser() if named else workspace / ".memsearch"
             found.append(ImportedFiles(agent, RootKind.PATH, base / "memory"))
+        # A workspace is imported only if there are notes in it.
+        has_notes = any((workspace / name).exists() for name in ("MEMORY.md", "USER.md", "memory", "wiki"))
         for place in found:
-            if place.path.exists() and (place.kind is not RootKind.WORKSPACE or any(_notes(place.path))):
+            if place.path.exists() and (place.kind is not RootKind.WORKSPACE or has_notes):
                 yield place
-
-
-def _notes(workspace: Path) -> Iterator[Path]:
-    yield from (
-        workspace / name for name in ("MEMORY.md", "USER.md", "memory", "wiki") if (workspace / name).exists()
-    )
 
 
 def shown_change(before: Json, after: Json) -> str:
@@ -304,11 +300,11 @@ def migrate(
     move = guarded(
         lambda: plan(host, origin, os.environ, command=bridge_command(), url=run.url, access=access)
     )
-    _show(run, host, move, access=access)
+    change = shown_change(host.whole, move.document)
+    _show(run, host, move, change, access=access)
     places = [
         {"agent": place.agent, "kind": place.kind.value, "path": str(place.path)} for place in move.places
     ]
-    change = shown_change(host.whole, move.document)
     told = {"file": str(host.path), "change": change, "imports": places, "left_behind": [*move.left_out]}
     if dry_run:
         run.json({"dry_run": True, **told})
@@ -339,8 +335,7 @@ def migrate(
         )
 
 
-def _show(output: Output, host: HostConfig, move: Migration, *, access: bool) -> None:
-    change = shown_change(host.whole, move.document)
+def _show(output: Output, host: HostConfig, move: Migration, change: str, *, access: bool) -> None:
     output.raw(change or f"{host.path} has the settings already.")
     for place in move.places:
         output.say(f"import for {place.agent}: {place.path}")
@@ -375,8 +370,7 @@ def _import_files(output: Output, move: Migration) -> bool:
         # Test the relayer first, because a refusal during the import would look like a file that cannot be read.
         Run(agent=place.agent).ask(lambda client, whose: client.list_memories(whose, limit=1))
         output.say(f"{place.agent}: {place.path}")
-        kind = place.kind if place.kind is RootKind.WORKSPACE else RootKind.PATH
-        whole &= index_place(kind, place.path, place.agent, output)
+        whole &= index_place(place.kind, place.path, place.agent, output)
     return whole
 
 
@@ -388,7 +382,8 @@ def _import_memwal(
     # In MemWal, an agent named like the default namespace shares its memories with the default agent; here each has its own.
     whose: dict[str, str] = {}
     for agent in sorted(host.agents, key=lambda name: name != DEFAULT_AGENT):
-        for namespace in _namespaces(agent, default):
+        # MemWal's first version names an agent's namespace differently from later ones (MW-36).
+        for namespace in (default,) if agent == DEFAULT_AGENT else (agent, names.normalise(agent)):
             whose.setdefault(namespace, agent)
     read = [_import_namespace(output, access, agent, namespace) for namespace, agent in whose.items()]
     return all(read)
@@ -408,27 +403,16 @@ def _import_namespace(output: Output, access: MemWalAccess, agent: str, namespac
     return walked.complete
 
 
-def _namespaces(agent: str, default: str) -> tuple[str, ...]:
-    """Return the names that MemWal may use for an agent's memories, in its first and in later versions (MW-36)."""
-    if agent == DEFAULT_AGENT:
-        return (default,)
-    return tuple(dict.fromkeys((agent, names.normalise(agent))))
-
-
 def _access(former: Mapping[str, object]) -> MemWalAccess:
     """Return service and key from the old settings; exit with an error that names a missing value and its fix."""
-    found = {name: _filled(former.get(name), name) for name in ("privateKey", "accountId", "serverUrl")}
+    found = {}
+    for name in ("privateKey", "accountId", "serverUrl"):
+        value = former.get(name)
+        text = value if isinstance(value, str) else ""
+        for variable in VARIABLE.findall(text):
+            if not os.environ.get(variable):
+                problem = f"{name}: the environment variable {variable} is not set"
+                fail(USAGE, problem, "set it for this command")
+        found[name] = VARIABLE.sub(lambda match: os.environ[match[1]], text)
     fix = "set it in plugins.entries.memory-memwal.config, or move the settings alone: --no-import"
     return checked_access(tuple(found.values()), tuple(found), fix)
-
-
-def _filled(value: object, name: str) -> str:
-    def value_of(variable: re.Match[str]) -> str:
-        found = os.environ.get(variable[1], "")
-        if not found:
-            fail(
-                USAGE, f"{name}: the environment variable {variable[1]} is not set", "set it for this command"
-            )
-        return found
-
-    return VARIABLE.sub(value_of, value) if isinstance(value, str) else ""

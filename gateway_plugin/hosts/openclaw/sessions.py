@@ -41,7 +41,7 @@ from gateway_plugin.hosting import (
     parse_session_key,
     replace_private,
 )
-from gateway_plugin.hosts.openclaw.turns import HOST
+from gateway_plugin.hosts.openclaw.turns import HOST, Json, as_object
 from gateway_plugin.plugin import AsyncMemoryPlugin
 
 _BUSY_SECONDS: Final = 1.0
@@ -68,8 +68,6 @@ _FAILED: Final = ("error", "aborted")
 AGAIN: Final = frozenset({"full", "failed", "unwritable", "skipped:outbox"})
 """Outcomes of a capture after which the turn is tried again later."""
 
-Json = Mapping[str, Any]
-
 
 def open_sessions(state: Path, agent: str) -> sqlite3.Connection:
     """Open the database of an agent's sessions for reading.
@@ -89,10 +87,6 @@ def open_sessions(state: Path, agent: str) -> sqlite3.Connection:
 
 NODE_VARIABLE: Final = "MEMRELAY_OPENCLAW_NODE"
 """The variable in which the host's plugin passes the path of the Node.js that runs OpenClaw."""
-
-
-_SECONDS: Final = 60.0
-
 
 # No event that OpenClaw compresses is longer than 4 MiB.
 _PROGRAM: Final = """
@@ -125,15 +119,15 @@ def stored_events(
     """
     cursor = log.cursor()
     cursor.row_factory = sqlite3.Row
-    rows = [row for row in cursor.execute(query, parameters) if row["event_json"] or not _is_of_tool(row)]
+    # OpenClaw notes the role of a compressed event in clear text.
+    rows = [
+        row
+        for row in cursor.execute(query, parameters)
+        if row["event_json"] or '"role":"toolResult"' not in (row["navigation_json"] or "")
+    ]
     packed = [row["event_zstd"] for row in rows if row["event_json"] is None]
     unpacked = iter(_decompressed(packed) if packed else ())
     return [(row["seq"], next(unpacked) if row["event_json"] is None else row["event_json"]) for row in rows]
-
-
-def _is_of_tool(row: sqlite3.Row) -> bool:
-    """Return whether a compressed event, whose role OpenClaw notes in clear text, is the result of a tool."""
-    return '"role":"toolResult"' in (row["navigation_json"] or "")
 
 
 def _decompressed(packed: list[bytes]) -> list[str]:
@@ -143,7 +137,7 @@ def _decompressed(packed: list[bytes]) -> list[str]:
         if node is None:
             raise FileNotFoundError
         done = subprocess.run(  # noqa: S603 - the host's own program
-            [node, "-e", _PROGRAM], input=lines, capture_output=True, timeout=_SECONDS, check=True, env={}
+            [node, "-e", _PROGRAM], input=lines, capture_output=True, timeout=60.0, check=True, env={}
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise Compressed(
@@ -300,11 +294,8 @@ class EarlierSessions:
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             kept = parse_json(self.place().read_text("utf-8"))
             self._done = {str(session): int(seq) for session, seq in kept["done"].items()}
-            self._taken, self._over, self._until = (
-                int(kept["taken"]),
-                kept["over"] is True,
-                int(kept["until"]),
-            )
+            taken, over, until = int(kept["taken"]), kept["over"] is True, int(kept["until"])
+            self._taken, self._over, self._until = taken, over, until
             if self.groups and not kept.get("groups"):
                 self._taken, self._over = 0, False
 
@@ -335,8 +326,8 @@ def _turns_of(session: str, key: str, rows: list[tuple[int, str]]) -> Iterator[E
 
 
 def _turn(session: str, key: str, last: int, messages: list[Json]) -> EarlierTurn:
-    noted, cause = _object(messages[0].get("__openclaw")), _object(messages[0].get("provenance"))
-    sender, platform = noted.get("senderId"), _object(noted.get("senderIdentity")).get("pluginId")
+    noted, cause = as_object(messages[0].get("__openclaw")), as_object(messages[0].get("provenance"))
+    sender, platform = noted.get("senderId"), as_object(noted.get("senderIdentity")).get("pluginId")
     return EarlierTurn(
         session,
         key,
@@ -354,15 +345,11 @@ def _message(text: str) -> dict[str, Any] | None:
         entry = parse_json(text)
     except ValueError:
         return None
-    message = entry.get("message") if isinstance(entry, Mapping) and entry.get("type") == "message" else None
-    if not isinstance(message, Mapping) or message.get("role") not in {"user", "assistant"}:
+    message = as_object(as_object(entry).get("message"))
+    if as_object(entry).get("type") != "message" or message.get("role") not in {"user", "assistant"}:
         return None
     if message.get("model") in _HOSTS_OWN or message.get("stopReason") in _FAILED:
         return None
     told = {name: message.get(name) for name in ("role", "content", "provenance", "__openclaw")}
-    at, noted = message.get("timestamp") or entry.get("timestamp"), _object(message.get("__openclaw"))
+    at, noted = message.get("timestamp") or entry.get("timestamp"), as_object(message.get("__openclaw"))
     return {**told, "timestamp": at, "id": entry.get("id"), "name": noted.get("senderName")}
-
-
-def _object(value: object) -> Json:
-    return value if isinstance(value, Mapping) else {}

@@ -26,7 +26,7 @@ from gateway_plugin.hosting import (
     tool_schemas,
 )
 from gateway_plugin.hosts.openclaw.sessions import Compressed, open_sessions, stored_events
-from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
+from gateway_plugin.hosts.openclaw.turns import Json, as_object, host_turn, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
 
 _MAX_MESSAGES: Final = 2000
@@ -121,7 +121,7 @@ _DESCRIBED: Final = {
 }
 
 # Under the name and with the arguments of the host's own tool; its other arguments, and a list of keywords, are accepted, too.
-_INTENT: Final[Mapping[str, Any]] = {
+_INTENT: Final[Json] = {
     "name": INTENT_TOOL,
     "label": "Standing intent",
     "description": "Reminders by keyword.",
@@ -135,8 +135,6 @@ _INTENT: Final[Mapping[str, Any]] = {
         },
     },
 }
-
-Json = Mapping[str, Any]
 
 
 def tool_definitions() -> list[dict[str, Any]]:
@@ -157,8 +155,8 @@ async def call_tool(
     if name == INTENT_TOOL:
         said = await plugin.intent(arguments, session_key=session_key_of(context), host=host_turn(context))
         return {"text": said.text, "details": {**said.details, "failed": said.failed}}
-    recall = context.get("conversationRecall")
-    if isinstance(recall, Mapping) and recall.get("corpus") == "sessions" and isinstance(arguments, Mapping):
+    recall = as_object(context.get("conversationRecall"))
+    if recall.get("corpus") == "sessions" and isinstance(arguments, Mapping):
         arguments = {**arguments, "corpus": "sessions"}
     logs = _sessions(plugin, context, state) if name == "memory_transcript" else None
     answer = await _call(plugin, name, arguments, context, logs=logs, files=files)
@@ -176,8 +174,7 @@ async def search_hits(plugin: AsyncMemoryPlugin, params: Json, context: Json) ->
 
     A memory of a file is returned with that file and line, any other memory as a file of its own.
     """
-    options = params.get("options")
-    options = options if isinstance(options, Mapping) else {}
+    options = as_object(params.get("options"))
     arguments: dict[str, object] = {"query": str(params.get("query", ""))}
     limit, floor = options.get("maxResults"), options.get("minScore")
     if isinstance(limit, int) and not isinstance(limit, bool):
@@ -194,8 +191,7 @@ async def read_file(
     plugin: AsyncMemoryPlugin, params: Json, context: Json, *, files: HostFiles | None = None
 ) -> Json:
     """Return the text of an agent's file, or of a memory that is addressed as a file, to the host."""
-    place = params.get("place")
-    place = place if isinstance(place, Mapping) else {}
+    place = as_object(params.get("place"))
     path = str(place.get("relPath", ""))
     arguments = {"path": path, "from": place.get("from") or 1, "lines": place.get("lines")}
     answer = await _call(plugin, "memory_get", arguments, context, files=files)
@@ -228,12 +224,11 @@ async def _call(
     logs: AgentSessions | None = None,
     files: HostFiles | None = None,
 ) -> ToolAnswer:
-    given = arguments if isinstance(arguments, Mapping) else {}
     host = replace(host_turn(context), transcripts=logs, files=files)
     if session_key_of(context) is None:
         # The host may search on behalf of any chat of the agent, so the search gets only what a group may see.
         host = replace(host, audience=TurnAudience.GROUP)
-    return await plugin.tool(name, given, session_key=session_key_of(context), host=host)
+    return await plugin.tool(name, as_object(arguments), session_key=session_key_of(context), host=host)
 
 
 def _hits(answer: ToolAnswer) -> list[dict[str, object]]:
@@ -253,7 +248,7 @@ def _hits(answer: ToolAnswer) -> list[dict[str, object]]:
     ]
 
 
-def _definition(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _definition(schema: Json) -> dict[str, Any]:
     name, parameters = schema["name"], schema["parameters"]
     shown = {
         field: {"type": parameters["properties"][field]["type"], **({"description": told} if told else {})}

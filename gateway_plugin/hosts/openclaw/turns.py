@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,6 +24,11 @@ _CHAT_TYPES: Final = {
 Json = Mapping[str, Any]
 
 
+def as_object(value: object) -> Json:
+    """Return a value if it is an object, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
 def session_key_of(context: Json) -> str | None:
     """Return the session key, or None outside of a session."""
     return _text(context, "sessionKey")
@@ -40,12 +46,15 @@ def host_turn(
     prompted: frozenset[str] = frozenset(),
 ) -> HostTurn:
     """Build a `HostTurn` from the context of a hook."""
-    provenance = context.get("inputProvenance")
-    kind = provenance.get("kind") if isinstance(provenance, Mapping) else None
+    kind = as_object(context.get("inputProvenance")).get("kind")
     named = context.get("activeProjectKeys")
+    agent = _text(context, "agentId")
+    # It is needed only if no session key contains one. The host's default agent is not a name.
+    if (session_key_of(context) or "").startswith("agent:") or (agent or "").casefold() == DEFAULT_AGENT:
+        agent = None
     return HostTurn(
         host=HOST,
-        agent=_agent(context),
+        agent=agent,
         audience=_CHAT_TYPES.get(_text(context, "chatType") or ""),
         sender=_text(context, "senderId") or _text(context, "requesterSenderId"),
         workspace=_text(context, "workspaceDir"),
@@ -86,16 +95,11 @@ def with_speaker(messages: Sequence[Json], context: Json) -> tuple[Json, ...]:
     The host tells the name next to the text, which is bare.
     """
     name, last = _text(context, "senderName"), max(_questions(messages), default=None)
-    if name is None or last is None or not _is_among_several(context):
-        return tuple(messages)
-    return (*messages[:last], {**messages[last], "name": name}, *messages[last + 1 :])
-
-
-def _is_among_several(context: Json) -> bool:
-    try:
-        return host_turn(context).among_several(parse_session_key(session_key_of(context) or ""))
-    except IdentityError:
-        return False
+    if name is not None and last is not None:
+        with suppress(IdentityError):
+            if host_turn(context).among_several(parse_session_key(session_key_of(context) or "")):
+                return (*messages[:last], {**messages[last], "name": name}, *messages[last + 1 :])
+    return tuple(messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +161,6 @@ class Runs:
 
 def _questions(messages: Sequence[Json]) -> Iterator[int]:
     return (index for index, message in enumerate(messages) if message.get("role") == "user")
-
-
-def _agent(context: Json) -> str | None:
-    """Return the agent's name if no session key contains one; None for the host's default agent, which is not a name."""
-    key = session_key_of(context) or ""
-    named = _text(context, "agentId")
-    if key.startswith("agent:") or named is None or named.casefold() == DEFAULT_AGENT:
-        return None
-    return named
 
 
 def _text(context: Json, name: str) -> str | None:
