@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
@@ -27,11 +28,10 @@ from gateway_plugin.commands.run import (
 )
 from gateway_plugin.doctor import SKIPPED, Check, canary, examine
 from gateway_plugin.hosting import HostExamination, host_adapters
-from gateway_plugin.keys.identity import DEFAULT_AGENT, KeyHolder, RootHolder, parse_session_key, typed
+from gateway_plugin.keys.identity import DEFAULT_AGENT, RootHolder, parse_session_key, typed
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.outbox.sender import Positions
 from gateway_plugin.sessions import WHY_CAPTURED, WHY_MARK, SessionBook, Toggles
-from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.setup import secret_source
 from gateway_plugin.turn.gates import HostTurn
 from relayer.wire.command_line import FAILED, USAGE, fail
@@ -82,39 +82,33 @@ def gateway_toggles(context: CliContext, outbox: Outbox) -> Toggles:
 
 
 def _switch(run: Run, session: str | None, *, enabled: bool) -> None:
-    context = run.context
+    context, word = run.context, "on" if enabled else "off"
+    whose = context.identity
     with open_outbox(context) as outbox:
-        said = _switched(outbox, context, session, run.agent, enabled=enabled)
+        book = SessionBook(context.holder, context.settings, outbox, agent=run.agent)
+        if session is not None:
+            ref = parse_session_key(session)
+            owner = book.identity(ref, HostTurn()).ref
+            book.switches.set_session(owner, ref.key, enabled=enabled)
+            said = f"memory is {word} for session {ref.key} of agent {owner.agent}"
+        elif run.agent is None:
+            book.switches.set_everywhere(enabled=enabled)
+            said = f"memory is {word} for every session of this gateway at {context.settings.url}"
+        elif whose.namespace.partition("/")[0] != whose.namespace and "/" in run.agent:
+            fail(
+                USAGE,
+                "--agent: the switch applies to a whole agent",
+                f"--agent {typed(whose.agent)}, or --session KEY",
+            )
+        else:
+            book.switches.set_agent(whose.agent, enabled=enabled)
+            said = f"memory is {word} for every session of agent {whose.agent} at {context.settings.url}"
     switched_off = os.environ.get("MEMRELAY_DISABLE") and context.settings.disabled
-    switched = context.identity.agent if run.agent is not None or session is not None else None
+    switched = whose.agent if run.agent is not None or session is not None else None
     run.tell(
-        {"memory": "on" if enabled else "off", "agent": switched, "session": session},
+        {"memory": word, "agent": switched, "session": session},
         said + ("; MEMRELAY_DISABLE is also set" if enabled and switched_off else ""),
     )
-
-
-def _switched(
-    outbox: Outbox, context: CliContext, session: str | None, agent: str | None, *, enabled: bool
-) -> str:
-    word, whose = "on" if enabled else "off", context.identity
-    book = SessionBook(context.holder, context.settings, outbox, agent=agent)
-    toggles = book.switches
-    if session is not None:
-        ref = parse_session_key(session)
-        owner = book.identity(ref, HostTurn()).ref
-        toggles.set_session(owner, ref.key, enabled=enabled)
-        return f"memory is {word} for session {ref.key} of agent {owner.agent}"
-    if agent is None:
-        toggles.set_everywhere(enabled=enabled)
-        return f"memory is {word} for every session of this gateway at {context.settings.url}"
-    if whose.namespace.partition("/")[0] != whose.namespace and "/" in agent:
-        fail(
-            USAGE,
-            "--agent: the switch applies to a whole agent",
-            f"--agent {typed(whose.agent)}, or --session KEY",
-        )
-    toggles.set_agent(whose.agent, enabled=enabled)
-    return f"memory is {word} for every session of agent {whose.agent} at {context.settings.url}"
 
 
 _HOST: Final = typer.Option(metavar="HOST")
@@ -157,7 +151,11 @@ def doctor(
             "memrelay-gateway doctor --accept-rollback --agent NAME",
         )
     if accept_rollback:
-        _accept_rollback(run)
+        context = run.context
+        with open_outbox(context) as outbox:
+            Positions(outbox).forget(context.identity.ref)
+        whose = context.identity.namespace
+        run.tell({"accepted": whose}, f"accepted for {whose}; running gateways follow with the next turn")
     elif only_canary:
         context = run.context
         if context.settings.disabled:
@@ -171,17 +169,14 @@ def doctor(
         _print(run, examined(host, run.agent, run.url))
 
 
-def _examination(host: str) -> HostExamination:
-    examines = {adapter.name: adapter.examine for adapter in host_adapters() if adapter.examine is not None}
-    if host not in examines:
-        fail(USAGE, f"--host: {host[:40]} is not known", f"available: {', '.join(examines) or 'none'}")
-    return guarded(lambda: examines[host](os.environ))
-
-
 def examined(host: str | None, agent: str | None, url: str | None) -> list[Check]:
     """Run the checks of `doctor` and return their results."""
-    examination = None if host is None else _examination(host)
-    if examination is not None:
+    examination: HostExamination | None = None
+    if host is not None:
+        examines = {one.name: one.examine for one in host_adapters() if one.examine is not None}
+        if host not in examines:
+            fail(USAGE, f"--host: {host[:40]} is not known", f"available: {', '.join(examines) or 'none'}")
+        examination = guarded(partial(examines[host], os.environ))
         os.environ.update(guarded(examination.environment))
     context = find_context(url, agent)
     settings = context.settings
@@ -206,7 +201,10 @@ def examined(host: str | None, agent: str | None, url: str | None) -> list[Check
         found += [check async for check in checks]
         if not found[-1].ok:
             return found
-        found.append(_default_agent(context.holder, settings))
+        home = agent_identity(settings, context.holder, None).namespace
+        alone = "" if isinstance(context.holder, RootHolder) else ", whose keys alone are held here"
+        told = f"{DEFAULT_AGENT}'s memories are in namespace {home}{alone}"
+        found.append(Check("default agent", True, told))
         if examination is not None:
             found += [
                 check async for check in examination.agent_checks(client, settings, outbox, context.holder)
@@ -278,22 +276,6 @@ def _noted(context: CliContext, mark: str, missing: str, fix: str) -> dict[str, 
         fail(FAILED, missing.format(context.identity.namespace), fix)
     found: dict[str, Any] = json.loads(noted)
     return found
-
-
-def _accept_rollback(run: Run) -> None:
-    context = run.context
-    with open_outbox(context) as outbox:
-        Positions(outbox).forget(context.identity.ref)
-    namespace = context.identity.namespace
-    run.tell({"accepted": namespace}, f"accepted for {namespace}; running gateways follow with the next turn")
-
-
-def _default_agent(holder: KeyHolder, settings: PluginSettings) -> Check:
-    """Report the namespace that contains the default agent's memories."""
-    home = agent_identity(settings, holder, None)
-    found = f"{DEFAULT_AGENT}'s memories are in namespace {home.namespace}"
-    whose = "" if isinstance(holder, RootHolder) else ", whose keys alone are held here"
-    return Check("default agent", True, found + whose)
 
 
 def _print(run: Run, checks: list[Check]) -> None:

@@ -6,10 +6,9 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -34,16 +33,7 @@ from gateway_plugin.doctor import CANARY
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.files.exports import send_items
 from gateway_plugin.keys.gateway_secret import recover_secret
-from gateway_plugin.keys.identity import (
-    DEFAULT_NAME,
-    OWNER,
-    AgentHolder,
-    Identity,
-    RootHolder,
-    mint,
-    named,
-    typed,
-)
+from gateway_plugin.keys.identity import DEFAULT_NAME, OWNER, AgentHolder, RootHolder, mint, named, typed
 from gateway_plugin.keys.invitations import day_of
 from gateway_plugin.recall.sharing import Share, Shares
 from gateway_plugin.setup import shares_path
@@ -83,8 +73,7 @@ def keys_show(run: Run) -> None:
     else:
         keys_of_days = [key.day for key in fleet.keys]
         document |= {"relayer_identity": fleet.identity.hex(), "relayer_keys": keys_of_days}
-    days = ", ".join(document["relayer_keys"]) or "not known"
-    run.facts(document, relayer_keys=days)
+    run.facts(document, relayer_keys=", ".join(document["relayer_keys"]) or "not known")
 
 
 @command(keys, "export", agent=None, url=None)
@@ -183,19 +172,19 @@ def _typed_in() -> bytes:
         "Type the sheet's lines without their numbers; what is not right is asked for again.", err=True
     )
     while True:
-        lines = [_asked(f"{number}", partial(read_line, number)) for number in range(1, LINES + 1)]
+        words = [word for number in range(1, LINES + 1) for word in _asked(number)]
         try:
-            return secret_of([word for line in lines for word in line])
+            return secret_of(words)
         except InvalidSecret as error:
             complain(str(error))
 
 
-def _asked(prompt: str, read: Callable[[str], list[str]]) -> list[str]:
+def _asked(number: int) -> list[str]:
     while True:
-        text = typer.prompt(prompt, prompt_suffix="   ", err=True)
+        text = typer.prompt(f"{number}", prompt_suffix="   ", err=True)
         try:
             # The line's number may be typed as well.
-            return read(text.strip().removeprefix(f"{prompt} "))
+            return read_line(number, text.strip().removeprefix(f"{number} "))
         except InvalidSecret as error:
             complain(str(error))
 
@@ -313,16 +302,13 @@ async def copy_memories(
     ``new`` is a namespace: another agent's own, or one below it.
     """
     for name in await namespaces_of(client, holder, agent):
-        target = f"{new}{name.removeprefix(agent)}"
-        owner = new.partition("/")[0]
-        yield await _copy(client, holder.person(agent, name), holder.person(owner, target))
-
-
-async def _copy(client: RelayerClient, source: Identity, target: Identity) -> Moved:
-    async with aclosing(client.export(source, ExportRequest())) as memories:
-        items = [ImportItem.model_validate(memory.model_dump()) async for memory in memories]
-    counts = await send_items(client, target, items, as_backup=True, keep_secrets=True)
-    return Moved(source.namespace, target.namespace, len(items), counts["stored"] + counts["duplicate"])
+        source = holder.person(agent, name)
+        target = holder.person(new.partition("/")[0], f"{new}{name.removeprefix(agent)}")
+        async with aclosing(client.export(source, ExportRequest())) as memories:
+            items = [ImportItem.model_validate(memory.model_dump()) async for memory in memories]
+        counts = await send_items(client, target, items, as_backup=True, keep_secrets=True)
+        there = counts["stored"] + counts["duplicate"]
+        yield Moved(source.namespace, target.namespace, len(items), there)
 
 
 # A generation cannot be guessed, so that a relayer cannot have asked for its secret before the rotation. 53 bits of a JSON number

@@ -426,7 +426,13 @@ def consolidate(
     if last and (ids or apply):
         fail(USAGE, "--last: cannot be combined with IDS or --apply", "remove IDS and --apply")
     if last:
-        _show_last(run)
+        context = run.context
+        with open_outbox(context) as kept:
+            report = last_report(kept, context.identity.ref)
+        if report is None:
+            fail(FAILED, "no scheduled run has happened yet", "set consolidation.enabled to true to start it")
+        shown = report.model_dump(mode="json") | {"at": render_time(int(report.at * 1000))}
+        run.tell(shown, *_lines_of(report))
         return
     found, taken = run.ask(lambda client, identity: _run(client, identity, ids or (), apply=apply))
     unknown = _unknown(found, ids or ())
@@ -458,16 +464,6 @@ async def _run(
     found = await difference(client, identity)
     wanted = [proposal.id for proposal in found.takeable if not ids or _is_named(proposal, ids)]
     return found, await take(client, identity, wanted) if apply and not _unknown(found, ids) else ()
-
-
-def _show_last(run: Run) -> None:
-    context = run.context
-    with open_outbox(context) as kept:
-        report = last_report(kept, context.identity.ref)
-    if report is None:
-        fail(FAILED, "no scheduled run has happened yet", "set consolidation.enabled to true to start it")
-    document = report.model_dump(mode="json") | {"at": render_time(int(report.at * 1000))}
-    run.tell(document, *_lines_of(report))
 
 
 def _lines_of(report: ConsolidationReport) -> Iterator[str]:

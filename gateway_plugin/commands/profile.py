@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -130,8 +129,8 @@ def skills(
     run.json({"skills": [_document(name, skill) for name, skill in found], "out": out and str(out)})
     for name, skill in found:
         run.say(f"{name}  {skill.times} times")
-        for line in _lines(skill):
-            run.say(line)
+        for memory, (day, text) in skill.lines.items():
+            run.say(f"  {day}  {text}  {memory}")
     if out is not None:
         run.say(f"written: {len(found)} to {out}")
     elif not run.as_json:
@@ -147,8 +146,3 @@ def skills(
 def _document(name: str, skill: Skill) -> dict[str, object]:
     memories = [{"id": one, "day": day, "text": text} for one, (day, text) in skill.lines.items()]
     return {"name": name, "about": skill.words, "times": skill.times, "memories": memories}
-
-
-def _lines(skill: Skill) -> Iterator[str]:
-    for memory, (day, text) in skill.lines.items():
-        yield f"  {day}  {text}  {memory}"

@@ -497,7 +497,10 @@ def filter_of(tags: Sequence[str] | None, conditions: Sequence[str] | None) -> d
     filters: list[Any] = [{"tags": list(tags)}] if tags else []
     for condition in conditions or ():
         if condition.lstrip().startswith("{"):
-            filters.append(_json_or("--where", condition))
+            try:
+                filters.append(json.loads(condition))
+            except (ValueError, RecursionError):
+                fail(USAGE, "--where: not valid JSON", "")
             continue
         parts = _CONDITION.fullmatch(condition)
         if parts is None or not parts[1].strip():
@@ -527,13 +530,6 @@ def value_of(text: str) -> Any:
         if value is None or isinstance(value, int | float):
             return value
     return text
-
-
-def _json_or(option: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        fail(USAGE, f"{option}: not valid JSON", "")
 
 
 def built_or_exit(build: Callable[[], _T]) -> _T:

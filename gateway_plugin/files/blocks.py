@@ -57,7 +57,16 @@ def put_profile(path: Path, namespace: str, document: str, *, head: str = "", fo
     before, mode = _read(path)
     is_ours = not before or (former and before.startswith(former))
     text = head + before.removeprefix(former) if is_ours else before
-    after = _with_block(path, text, namespace, document)
+    own = _own_block(path, text, namespace)
+    line_end = "\r\n" if "\r\n" in text else "\n"
+    lines = [f'<{OUR_TAG} profile="{namespace}">', *([f"\n{document}"] if document else []), _END]
+    block = "\n".join(lines).replace("\n", line_end)
+    after = text
+    if own is not None:
+        after = text[: own[0]] + block + text[own[1] :]
+    elif document:
+        gap = "" if not text else line_end if text.endswith("\n") else line_end * 2
+        after = f"{text}{gap}{block}{line_end}"
     if after == before:
         return False
     try:
@@ -123,20 +132,6 @@ def _own_block(path: Path, text: str, namespace: str) -> tuple[int, int] | None:
             f'<{OUR_TAG} profile="..."> on, and try again'
         )
     return own[0] if own else None
-
-
-def _with_block(path: Path, text: str, namespace: str, document: str) -> str:
-    own = _own_block(path, text, namespace)
-    line_end = "\r\n" if "\r\n" in text else "\n"
-    lines = [f'<{OUR_TAG} profile="{namespace}">', *([f"\n{document}"] if document else []), _END]
-    block = "\n".join(lines).replace("\n", line_end)
-    if own is not None:
-        begin, end = own
-        return text[:begin] + block + text[end:]
-    if not document:
-        return text
-    gap = "" if not text else line_end if text.endswith("\n") else line_end * 2
-    return f"{text}{gap}{block}{line_end}"
 
 
 def _blocks(text: str) -> list[tuple[str, int, int]]:
@@ -220,8 +215,14 @@ class SkillFiles:
         known, named = self.memories(), dict[str, Skill]()
         for skill in skills:
             shared = {name: len(ids & skill.memories) for name, ids in known.items() if name not in named}
-            best = max(shared, key=lambda name: shared[name], default="")
-            named[best if shared.get(best) else self._new_name(skill.slug, known, named)] = skill
+            name = max(shared, key=lambda name: shared[name], default="")
+            if not shared.get(name):
+                name, number = skill.slug, 1
+                # A file whose block was emptied is used again.
+                while name in named or known.get(name, os.path.lexists(self.folder / name)):
+                    number += 1
+                    name = f"{skill.slug}-{number}"
+            named[name] = skill
         for name in known.keys() - named.keys():
             self._remove(name)
         for name, skill in named.items():
@@ -275,14 +276,6 @@ class SkillFiles:
             raise ProfileFileProblem(f"{path} cannot be deleted: {error.strerror}") from error
         with suppress(OSError):  # a person has other files there
             path.parent.rmdir()
-
-    def _new_name(self, slug: str, known: Mapping[str, Collection[str]], taken: Collection[str]) -> str:
-        """Return a name that no other skill has; a file whose block was emptied is used again."""
-        name, number = slug, 1
-        while name in taken or known.get(name) or (name not in known and os.path.lexists(self.folder / name)):
-            number += 1
-            name = f"{slug}-{number}"
-        return name
 
 
 def _head(name: str, title: str) -> str:

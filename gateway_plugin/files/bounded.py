@@ -242,21 +242,18 @@ class _Walk:
                     raise NotRead(path, f"it is nested deeper than {_MAX_DEPTH} folders; give its path")
                 self.enter_folder(entry.name, above, below)
         elif stat.S_ISLNK(status.st_mode):
-            self._pass_over(path, below)
+            asked = self.enter if path.is_dir() else self.wanted
+            if asked(below):
+                target = Path(os.path.realpath(path))
+                is_below = target.is_relative_to(self.root)
+                # A target below the root is found at its own path.
+                if not is_below or not asked(PurePosixPath(target.relative_to(self.root))):
+                    raise NotRead(path, _LINK)
         elif self.wanted(below):
             _require_regular(path, status)
             if len(self.found.files) == MAX_FILES:
                 raise _Full(f"it holds more than {MAX_FILES:,} files; give folders below it")
             self.found.files.append((path, mark_of(status)))
-
-    def _pass_over(self, path: Path, below: PurePosixPath) -> None:
-        """Raise `NotRead` for a link, unless its target is below the root and so is found at its own path."""
-        asked = self.enter if path.is_dir() else self.wanted
-        if not asked(below):
-            return
-        target = Path(os.path.realpath(path))
-        if not (target.is_relative_to(self.root) and asked(PurePosixPath(target.relative_to(self.root)))):
-            raise NotRead(path, _LINK)
 
 
 def parse_json(text: str | bytes) -> Any:

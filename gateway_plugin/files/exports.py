@@ -215,10 +215,13 @@ def _letta(blocks: list[Any]) -> Iterator[ImportItem]:
 
 def _edges(rows: list[dict[str, Any]]) -> Iterator[ImportItem]:
     """Read edges of a graph of Zep or Graphiti. Facts that stopped being true are left out."""
+    now = datetime.now(UTC).timestamp() * 1000
     for row in rows:
         text = row.get("fact")
-        over = any(_is_past(row.get(name)) for name in ("invalid_at", "expired_at"))
-        if over or not isinstance(text, str) or not text.strip():
+        ends = [row[name] for name in ("invalid_at", "expired_at") if row.get(name)]
+        # A time that cannot be read has come.
+        is_over = any((time_of(end) or 0) <= now for end in ends)
+        if is_over or not isinstance(text, str) or not text.strip():
             continue
         yield ImportItem(
             text=text,
@@ -244,11 +247,6 @@ def _mem0(rows: list[dict[str, Any]]) -> Iterator[ImportItem]:
                     reference=_short(row.get("id")) and f"mem0:{_short(row.get('id'))}",
                 ),
             )
-
-
-def _is_past(value: object) -> bool:
-    """Return whether a time has come; one that cannot be read counts as past, None does not."""
-    return bool(value) and (time_of(value) or 0) <= datetime.now(UTC).timestamp() * 1000
 
 
 def _short(value: object) -> str:

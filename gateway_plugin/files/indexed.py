@@ -100,7 +100,13 @@ def read_dialogue(
         raise NoSuchLog("path: the log contains no messages")
     end = len(said)
     if anchor is not None:
-        end = min(len(said), _place(said, anchor) + turns // 2 + 1)
+        when = moment_of(anchor)
+        named = [place for place, one in enumerate(said) if one.id == anchor]
+        before = [place for place, one in enumerate(said) if when and one.at and one.at <= when]
+        if not named and not before:
+            raise ToolError("anchor: the log has no message with this id or from this time")
+        place = named[0] if named else before[-1]
+        end = min(len(said), place + turns // 2 + 1)
     return said[max(0, end - turns) : end]
 
 
@@ -111,17 +117,6 @@ def dialogue(folder: Path, name: str | PurePath) -> Iterator[DialogueEntry]:
     """
     for entry in _file_entries(folder, name):
         yield from _entries_of(entry)
-
-
-def _place(said: list[DialogueEntry], anchor: str) -> int:
-    named = next((index for index, one in enumerate(said) if one.id == anchor), None)
-    if named is not None:
-        return named
-    when = moment_of(anchor)
-    before = [index for index, one in enumerate(said) if when and one.at and one.at <= when]
-    if not before:
-        raise ToolError("anchor: the log has no message with this id or from this time")
-    return before[-1]
 
 
 def _of_folder(root: Path | None, path: str) -> Iterator[Mapping[str, Any]]:
@@ -157,8 +152,7 @@ def _entries_of(entry: Mapping[str, Any]) -> Iterator[DialogueEntry]:
     known = str(entry.get("id") or entry.get("uuid") or inner.get("id") or "")
     at = moment_of(inner.get("timestamp", entry.get("timestamp")))
     content = inner if called else inner.get("content")
-    blocks = content if isinstance(content, list) else [content]
-    for block in blocks:
+    for block in content if isinstance(content, list) else [content]:
         text, call = _text_of(block)
         if one_line(text):
             yield DialogueEntry(known, speaker, text, call, at)
@@ -255,8 +249,6 @@ class IndexRoot:
     def files(self) -> FilesBelow:
         """Return the files that are read there now, in order."""
         match self.kind:
-            case RootKind.PATH:
-                return files_of(self.path) if os.path.lexists(self.path) else FilesBelow()
             case RootKind.SESSIONS:
                 return files_below(self.path, lambda below: below.suffix == ".jsonl")
             case RootKind.WORKSPACE:
@@ -285,17 +277,12 @@ class IndexRoot:
         root = None if path == self.path else self.path
         if is_log(self, path):
             return read_session_log(path, shown, settings, root=path.parent if root is None else root)
-        items = read_file(path, self.name_of(path), root=root)
-        audience = Audience.DIRECT if is_private(self, path) else Audience.AGENT
+        heard_by = {"audience": Audience.DIRECT} if is_private(self, path) else {}
         found = []
-        for item in items:
-            if text_hash(item.text) in self.boilerplate:
-                continue
+        for item in read_file(path, self.name_of(path), root=root):
             clean = redact(item.text, settings.redaction)
-            if not clean.blocked and one_line(clean.text):
-                update: dict[str, Any] = {"text": clean.text, **_clean_labels(item, settings)}
-                if audience is not Audience.AGENT:
-                    update["audience"] = audience
+            if text_hash(item.text) not in self.boilerplate and not clean.blocked and one_line(clean.text):
+                update = {"text": clean.text, **_clean_labels(item, settings), **heard_by}
                 found.append(item.model_copy(update=update))
         return found
 
@@ -310,7 +297,6 @@ class IndexRoot:
 
 
 def _clean_labels(item: ImportItem, settings: CaptureSettings) -> dict[str, Any]:
-
     def is_clean(value: object) -> bool:
         texts = [str(one) for one in value] if isinstance(value, list) else [str(value)]
         return all(redact(text, settings.redaction).text == text for text in texts)
@@ -445,10 +431,8 @@ class Index:
             self.roots = _roots(kept)
             self.seen = {path: _seen_file(told) for path, told in kept.get("files", {}).items()}
             self.leaving, self.forgotten = dict(kept.get("leaving", {})), dict(kept.get("forgotten", {}))
-            self.pending, self.mirrored = (
-                dict(kept.get("pending", {})),
-                dict.fromkeys(kept.get("mirrored", ())),
-            )
+            self.pending = dict(kept.get("pending", {}))
+            self.mirrored = dict.fromkeys(kept.get("mirrored", ()))
             self.feed, self.promotion_feed = str(kept.get("feed", "")), str(kept.get("promotion_feed", ""))
             self.consolidated = float(kept.get("consolidated", 0.0))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
@@ -522,11 +506,9 @@ class Index:
 
     def save_seen(self) -> None:
         """Write the index, but keep roots that another process added since it was read. Raises `IdentityError`."""
-        if self._mark() == self._read:
-            self.save()
-            return
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            self.roots = _roots(parse_json(self.place.read_text("utf-8")))
+        if self._mark() != self._read:
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+                self.roots = _roots(parse_json(self.place.read_text("utf-8")))
         self.save()
 
     def save(self) -> None:

@@ -360,10 +360,18 @@ class LivingFiles:
         """Supersede the memory of an edited line. Return the id of the new version; "" if no live memory can be superseded."""
         head = old.memory
         for _ in range(2):
+            request = SupersedeRequest(
+                text=new.item.text,
+                # It is not known who edited the file, so the text does not count as the user's own words any more.
+                trust="imported",
+                suspect=new.item.suspect,
+                tags=new.item.tags,
+                metadata=new.item.metadata,
+                # With this key a retry after a lost response creates no second version.
+                idempotency_key=hashlib.sha256(f"{head}\n{new.digest}".encode()).hexdigest(),
+            )
             try:
-                answer = await self.client.supersede(
-                    self.identity, head, _version(head, new), deadline=_DEADLINE
-                )
+                answer = await self.client.supersede(self.identity, head, request, deadline=_DEADLINE)
             except RelayerRefused as error:
                 if error.code not in {"not_found", "stale_head"}:
                     raise
@@ -415,19 +423,6 @@ class LivingFiles:
                 counts[one.status] += 1
                 ids[place] = one.id if one.id is not None and one.status in {"stored", "duplicate"} else ""
         return ids
-
-
-def _version(memory: str, line: NewLine) -> SupersedeRequest:
-    return SupersedeRequest(
-        text=line.item.text,
-        # It is not known who edited the file, so the text does not count as the user's own words any more.
-        trust="imported",
-        suspect=line.item.suspect,
-        tags=line.item.tags,
-        metadata=line.item.metadata,
-        # With this key a retry after a lost response creates no second version.
-        idempotency_key=hashlib.sha256(f"{memory}\n{line.digest}".encode()).hexdigest(),
-    )
 
 
 def _problem(look: Look, sentence: str) -> None:

@@ -86,23 +86,21 @@ def read_front_matter(lines: list[str], name: str, place: tzinfo) -> FrontMatter
         return FrontMatter(end + 1)
     if not isinstance(fields, dict):
         return FrontMatter(end + 1)
-    title = one_line(str(fields.get("title") or ""))
     aliases = [one for key in _ALIAS_KEYS for one in _texts(fields.get(key))]
-    return FrontMatter(
-        end + 1,
-        _title(title or (name if aliases else ""), aliases),
-        tuple(_tags(one for key in _TAG_KEYS for one in _texts(fields.get(key), words=True))),
-        next((at for key in _DATE_KEYS if (at := _moment(fields.get(key), place))), None),
-        _metadata(fields),
-    )
-
-
-def _title(title: str, aliases: list[str]) -> str:
+    title = one_line(str(fields.get("title") or "")) or (name if aliases else "")
     others: list[str] = []
     for alias in dict.fromkeys(aliases):
         if alias.casefold() != title.casefold() and len(", ".join((title, *others, alias))) <= _MAX_TITLE:
             others.append(alias)
-    return f"{title} ({', '.join(others)})" if others else title[:_MAX_TITLE]
+    words = [one for key in _TAG_KEYS for one in _texts(fields.get(key), words=True)]
+    tags = dict.fromkeys(word.lstrip("#").strip() for word in words)
+    return FrontMatter(
+        end + 1,
+        f"{title} ({', '.join(others)})" if others else title[:_MAX_TITLE],
+        tuple(tag for tag in tags if 0 < len(tag) <= MAX_TAG and tag.isprintable())[:MAX_TAGS],
+        next((at for key in _DATE_KEYS if (at := _moment(fields.get(key), place))), None),
+        _metadata(fields),
+    )
 
 
 def _texts(value: object, *, words: bool = False) -> list[str]:
@@ -112,11 +110,6 @@ def _texts(value: object, *, words: bool = False) -> list[str]:
     given = value[:_MAX_LIST] if isinstance(value, list) else [value]
     texts = (one_line(str(one)) for one in given if isinstance(one, str | int | float | date))
     return [text for text in texts if text]
-
-
-def _tags(texts: Iterable[str]) -> Iterable[str]:
-    found = dict.fromkeys(text.lstrip("#").strip() for text in texts)
-    return [tag for tag in found if 0 < len(tag) <= MAX_TAG and tag.isprintable()][:MAX_TAGS]
 
 
 def _moment(value: object, place: tzinfo) -> datetime | None:
@@ -199,10 +192,16 @@ def render_memsearch(
     memories: Iterable[Memory], place: tzinfo, owners: Collection[str] = ()
 ) -> dict[str, str]:
     """Return memsearch's daily logs, as texts by file name; ``owners`` are the ids of the owner, see `_line`."""
-    return {
-        f"{name}.md": "\n".join([f"# {name}", *_sections(day, owners)]) + "\n"
-        for name, day in sorted(_by_day(memories, place).items())
-    }
+    files: dict[str, str] = {}
+    for name, day in sorted(_by_day(memories, place).items()):
+        rows = [f"# {name}"]
+        last: Section | None = None
+        for moment, memory in day:
+            section = section_of(memory, moment)
+            rows += [*section.below(last), _line(memory, owners)]
+            last = section
+        files[f"{name}.md"] = "\n".join(rows) + "\n"
+    return files
 
 
 def _by_day(memories: Iterable[Memory], place: tzinfo) -> dict[str, list[tuple[datetime, Memory]]]:
@@ -236,8 +235,8 @@ class Section:
 
 def section_of(memory: Memory, moment: datetime) -> Section:
     """Return the section of memsearch's daily log in which a memory of a moment belongs."""
-    source = memory.source
-    return Section(_word(source.session), one_line(source.transcript), f"{moment:%H:%M}")
+    session = re.sub(r"\s+", "_", one_line(memory.source.session)).replace("-->", "")
+    return Section(session, one_line(memory.source.transcript), f"{moment:%H:%M}")
 
 
 def last_section(text: str) -> Section | None:
@@ -253,23 +252,10 @@ def last_section(text: str) -> Section | None:
     return last
 
 
-def _sections(day: Iterable[tuple[datetime, Memory]], owners: Collection[str]) -> Iterator[str]:
-    last: Section | None = None
-    for moment, memory in day:
-        section = section_of(memory, moment)
-        yield from section.below(last)
-        yield _line(memory, owners)
-        last = section
-
-
 def _line(memory: Memory, owners: Collection[str]) -> str:
     """Return a memory as a bullet. Unless it is the owner's own, it begins with who said it and where, as an import reads it."""
     label = label_of_others(memory, owners).removeprefix("said by ")
     return f"- {label}: {one_line(memory.text)}" if label else f"- {one_line(memory.text)}"
-
-
-def _word(text: str) -> str:
-    return re.sub(r"\s+", "_", one_line(text)).replace("-->", "")
 
 
 @dataclass(slots=True)

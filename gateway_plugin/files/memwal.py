@@ -251,15 +251,14 @@ class _Service:
             "x-nonce": nonce,
             "x-account-id": self._access.account,
         }
-        return headers | ({"x-seal-session": self._seal_session()} if self._package else {})
-
-    def _seal_session(self) -> str:
-        """Return the token that lets the service decrypt sealed memories for five minutes. Each token has its own key."""
-        text, made = self._session
-        if self._clock.monotonic() - made >= _SESSION_SECONDS:
-            text = seal_session(self._key, self._package or "", self._clock.now())
-            self._session = (text, self._clock.monotonic())
-        return text
+        if self._package:
+            # A token lets the service decrypt sealed memories for five minutes. Each token has its own key.
+            token, made = self._session
+            if self._clock.monotonic() - made >= _SESSION_SECONDS:
+                token = seal_session(self._key, self._package, self._clock.now())
+                self._session = (token, self._clock.monotonic())
+            headers["x-seal-session"] = token
+        return headers
 
 
 def _parsed(answer: httpx.Response, path: str, shape: type[_Answer]) -> _Answer:
@@ -316,16 +315,12 @@ def _bech32(prefix: str, data: bytes) -> str:
     bits += "0" * (-len(bits) % 5)
     words = [int(bits[at : at + 5], 2) for at in range(0, len(bits), 5)]
     spread = [*(ord(char) >> 5 for char in prefix), 0, *(ord(char) & 31 for char in prefix)]
-    check = _polymod([*spread, *words, 0, 0, 0, 0, 0, 0]) ^ 1
+    check = 1
+    for word in (*spread, *words, 0, 0, 0, 0, 0, 0):
+        top = check >> 25
+        check = (check & 0x1FFFFFF) << 5 ^ word
+        for bit, generator in enumerate((0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)):
+            check ^= generator if top >> bit & 1 else 0
+    check ^= 1
     words += [check >> 5 * (5 - at) & 31 for at in range(6)]
     return f"{prefix}1{''.join(_BECH32[word] for word in words)}"
-
-
-def _polymod(words: list[int]) -> int:
-    value = 1
-    for word in words:
-        top = value >> 25
-        value = (value & 0x1FFFFFF) << 5 ^ word
-        for bit, generator in enumerate((0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)):
-            value ^= generator if top >> bit & 1 else 0
-    return value

@@ -127,7 +127,8 @@ class DailyNotes:
             return False
         moment = told_at(memory).astimezone(self.place)
         day = moment.date().isoformat()
-        text = text_below(self.workspace, f"memory/{day}.md")
+        name = f"memory/{day}.md"
+        text = text_below(self.workspace, name)
         digest = self.index.digest(items[0])
         if digest in {self.index.digest(item) for item in read_markdown(text, "notes", UTC)}:
             return False
@@ -137,19 +138,17 @@ class DailyNotes:
         headings = section_of(memory, moment).below(last_section(text)) if self._in_sections else ()
         self._write(day, "".join(f"{row}\n" for row in (*headings, f"- {line.text}")))
         # From now on an edit of the line edits the memory, even if the edit happens before a scan has read the line.
-        self._saw(f"memory/{day}.md", SeenLine(digest, "", memory.id, self.index.words(line.text)))
+        path = str(self.workspace / name)
+        seen = self.index.seen.get(path, SeenFile(_UNREAD, name, ()))
+        new = SeenLine(digest, "", memory.id, self.index.words(line.text))
+        self.index.seen[path] = replace(seen, lines=(*seen.lines, new))
+        self.index.mirrored[memory.id] = None
+        self.index.pending.pop(digest, None)
         return True
 
     @property
     def _in_sections(self) -> bool:
         return self.settings.daily_log_format is DailyLogFormat.MEMSEARCH
-
-    def _saw(self, name: str, line: SeenLine) -> None:
-        path = str(self.workspace / name)
-        seen = self.index.seen.get(path, SeenFile(_UNREAD, name, ()))
-        self.index.seen[path] = replace(seen, lines=(*seen.lines, line))
-        self.index.mirrored[line.memory] = None
-        self.index.pending.pop(line.digest, None)
 
     def _take_out(self, memory: str) -> None:
         """Remove the line that was written for a memory, if it is unchanged."""
@@ -178,30 +177,27 @@ class DailyNotes:
 
     def _write(self, day: str, line: str) -> None:
         folder = self.workspace / "memory"
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             folder.mkdir(exist_ok=True)
-            descriptor = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            above = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                self._add(descriptor, f"{day}.md", day, line)
+                descriptor = os.open(f"{day}.md", flags, 0o600, dir_fd=above)
             finally:
-                os.close(descriptor)
+                os.close(above)
+            with os.fdopen(descriptor, "a+b") as file:
+                file.seek(0, os.SEEK_END)
+                if not file.tell():
+                    line = f"# {day}\n\n" + line.removeprefix("\n")
+                else:
+                    file.seek(-1, os.SEEK_END)
+                    line = line if file.read(1) == b"\n" else f"\n{line}"
+                # A single write, because an editor or an agent may append at the same time.
+                file.write(line.encode())
+                file.flush()
+                os.fsync(descriptor)
         except OSError as error:
             raise WorkspaceProblem(f"memory/{day}.md cannot be written: {error.strerror}") from error
-
-    def _add(self, folder: int, name: str, day: str, line: str) -> None:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(name, flags, 0o600, dir_fd=folder)
-        with os.fdopen(descriptor, "a+b") as file:
-            file.seek(0, os.SEEK_END)
-            if not file.tell():
-                line = f"# {day}\n\n" + line.removeprefix("\n")
-            else:
-                file.seek(-1, os.SEEK_END)
-                line = line if file.read(1) == b"\n" else f"\n{line}"
-            # A single write, because an editor or an agent may append at the same time.
-            file.write(line.encode())
-            file.flush()
-            os.fsync(descriptor)
 
 
 MEMORY: Final = "MEMORY.md"
@@ -345,7 +341,12 @@ class Promotions:
             if line and line not in by_kind[memory.kind]:
                 by_kind[memory.kind].append(line)
         groups = [(_KINDS[kind], lines) for kind, lines in by_kind.items() if lines]
-        lasting = [*self._told(day), *(line for line in (plain_line(one.text) for one in promoted) if line)]
+        known = {*self.promoted().values()}
+        diary = text_below(self.workspace, DIARY)
+        before = next((one[0] for one in _ENTRIES.finditer(diary) if one[1] == day.isoformat()), "")
+        told = before.partition(f"### {_LASTING}\n")[2].partition("<!--")[0]
+        lasting = [item.text for item in _items(told) if self.index.digest(item) in known]
+        lasting += filter(None, (plain_line(one.text) for one in promoted))
         if lasting:
             groups.append((_LASTING, [*dict.fromkeys(lasting)]))
         if not groups:
@@ -353,14 +354,6 @@ class Promotions:
         parts = [f"## {day:%A}, {day.isoformat()}\n"]
         parts += [f"### {title}\n\n" + _bullets(lines) for title, lines in groups]
         return "\n".join(parts)
-
-    def _told(self, day: date) -> list[str]:
-        """Return the lines that the diary tells of a day as promoted, and that are still in ``MEMORY.md`` as promoted."""
-        promoted = {*self.promoted().values()}
-        diary = text_below(self.workspace, DIARY)
-        entry = next((one[0] for one in _ENTRIES.finditer(diary) if one[1] == day.isoformat()), "")
-        told = entry.partition(f"### {_LASTING}\n")[2].partition("<!--")[0]
-        return [item.text for item in _items(told) if self.index.digest(item) in promoted]
 
     def quote(
         self, days: Mapping[date, Iterable[str]], mark: str, source: str, most: int = MAX_TEXT_BYTES
@@ -468,7 +461,12 @@ async def take_out_gone(client: RelayerClient, identity: Identity, files: Promot
     index, promoted = files.index, files.promoted()
     days = await asyncio.to_thread(files.days)
     skills = SkillFiles(files.workspace / SKILLS, identity.namespace)
-    drawn, problem = await asyncio.to_thread(_drawn, skills)
+    drawn = frozenset[str]()
+    problem: ProfileFileProblem | None = None
+    try:
+        drawn = drawn.union(*(await asyncio.to_thread(skills.memories)).values())
+    except ProfileFileProblem as error:
+        problem = error  # it must not keep other files
     if not promoted and not days and not drawn and problem is None:
         return
     written = promoted.keys() | drawn
@@ -488,14 +486,6 @@ async def take_out_gone(client: RelayerClient, identity: Identity, files: Promot
         await asyncio.to_thread(index.save_seen)
     if problem is not None:
         raise problem
-
-
-def _drawn(skills: SkillFiles) -> tuple[frozenset[str], ProfileFileProblem | None]:
-    """Return the memories of which skills have lines, or the reason why they cannot be read, which must not keep other files."""
-    try:
-        return frozenset[str]().union(*skills.memories().values()), None
-    except ProfileFileProblem as problem:
-        return frozenset(), problem
 
 
 async def _gone_since(

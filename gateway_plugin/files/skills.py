@@ -146,7 +146,9 @@ def _linked_by_words(told: Sequence[_Told]) -> tuple[list[set[int]], list[tuple[
     stems = [one.stems for one in told]
     for place in range(len(told)):
         for other in range(place):
-            shared = sum(map(_weight, stems[place] & stems[other]))
+            both = stems[place] & stems[other]
+            # Two Han characters are about half a word.
+            shared = sum(0.5 if len(stem) == 2 and stem[0] >= "\u3400" else 1.0 for stem in both)
             if shared >= _ENOUGH_WORDS or told[place].line == told[other].line:
                 _link(links, place, other)
             elif shared >= 1:
@@ -157,11 +159,6 @@ def _linked_by_words(told: Sequence[_Told]) -> tuple[list[set[int]], list[tuple[
 def _link(links: list[set[int]], place: int, other: int) -> None:
     links[place].add(other)
     links[other].add(place)
-
-
-def _weight(stem: str) -> float:
-    """Return how much a shared word counts: two Han characters are about half a word."""
-    return 0.5 if len(stem) == 2 and stem[0] >= "\u3400" else 1.0
 
 
 async def _near(client: RelayerClient, identity: Identity, one: _Told) -> frozenset[str]:

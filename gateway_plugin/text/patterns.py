@@ -48,30 +48,26 @@ class _Scan:
 
     def run(self) -> int:
         while self.at < len(self.source):
-            self._step()
+            char, top = self.source[self.at], self.levels[-1]
+            if char == "(":
+                self._open()
+            elif char == ")":
+                work = self._close()
+                self.at += 1
+                outer = self.levels[-1]
+                outer.work *= work
+                outer.last_plain = outer.last_plain and work == 1
+            elif char == "|":
+                top.branches += 1
+                top.plain = False
+                self.at += 1
+            elif char in "*+?" or _COUNTED.match(self.source, self.at):
+                self._repeat(top)
+            else:
+                self._atom(top)
         # With several alternatives, or a mark that makes the anchor optional, a search starts everywhere.
         anchored = self.levels[0].branches == 1 and _ANCHOR.match(self.source)
         return self._close() * (1 if anchored else MAX_SUBJECT_CHARS)
-
-    def _step(self) -> None:
-        char = self.source[self.at]
-        top = self.levels[-1]
-        if char == "(":
-            self._open()
-        elif char == ")":
-            work = self._close()
-            self.at += 1
-            outer = self.levels[-1]
-            outer.work *= work
-            outer.last_plain = outer.last_plain and work == 1
-        elif char == "|":
-            top.branches += 1
-            top.plain = False
-            self.at += 1
-        elif char in "*+?" or (char == "{" and _COUNTED.match(self.source, self.at)):
-            self._repeat(top)
-        else:
-            self._atom(top)
 
     def _open(self) -> None:
         if self.source.startswith("(?", self.at):
@@ -93,15 +89,13 @@ class _Scan:
         return work
 
     def _repeat(self, top: _Level) -> None:
-        char = self.source[self.at]
-        if char == "{":
-            counted = _COUNTED.match(self.source, self.at)
-            assert counted is not None
+        counted = _COUNTED.match(self.source, self.at)
+        if counted is not None:
             low, comma, high = counted.groups()
             most = int(high or (low if not comma else MAX_SUBJECT_CHARS) or 1)
             self.at = counted.end()
         else:
-            most = 2 if char == "?" else MAX_SUBJECT_CHARS
+            most = 2 if self.source[self.at] == "?" else MAX_SUBJECT_CHARS
             self.at += 1
         if most > 2 and not top.last_plain:
             raise PatternRefused(
@@ -140,7 +134,19 @@ def compile_pattern(source: str) -> re.Pattern[str]:
         >>> matches(compile_pattern("deploy.*prod"), "Deployed to PROD today")
         True
     """
-    source, flags = _without_slashes(source)
+    flags = re.NOFLAG
+    literal = _LITERAL.fullmatch(source)
+    if literal is not None:
+        source = literal["inner"].replace(r"\/", "/")
+        if "m" in literal["flags"]:
+            raise PatternRefused(
+                "the flag m of a JavaScript literal has no meaning here; write (?:^|\\n) for a line's beginning"
+            )
+        if not literal["flags"] and not source.startswith("^") and not source.endswith("$"):
+            raise PatternRefused(
+                f"a JavaScript literal, or a text between slashes? write {source} for the first, [/]{source}[/] for the second"
+            )
+        flags = re.DOTALL if "s" in literal["flags"] else re.NOFLAG
     if len(source) > MAX_PATTERN_CHARS:
         raise PatternRefused(f"a pattern may have {MAX_PATTERN_CHARS} characters, this one has {len(source)}")
     try:
@@ -152,23 +158,6 @@ def compile_pattern(source: str) -> re.Pattern[str]:
             "too many repetitions or alternatives; leave out .* at either end, start with ^, or use fewer of * + ? {} |"
         )
     return compiled
-
-
-def _without_slashes(source: str) -> tuple[str, re.RegexFlag]:
-    """Return the pattern of a literal of JavaScript, and its flags; any other pattern as it is."""
-    literal = _LITERAL.fullmatch(source)
-    if literal is None:
-        return source, re.NOFLAG
-    inner, flags = literal["inner"].replace(r"\/", "/"), literal["flags"]
-    if "m" in flags:
-        raise PatternRefused(
-            "the flag m of a JavaScript literal has no meaning here; write (?:^|\\n) for a line's beginning"
-        )
-    if not flags and not inner.startswith("^") and not inner.endswith("$"):
-        raise PatternRefused(
-            f"a JavaScript literal, or a text between slashes? write {inner} for the first, [/]{inner}[/] for the second"
-        )
-    return inner, re.DOTALL if "s" in flags else re.NOFLAG
 
 
 def matches(pattern: re.Pattern[str], text: str) -> bool:

@@ -91,9 +91,6 @@ def tokens_of(text: str) -> list[Token]:
     return found
 
 
-_UNSPACED: Final = frozenset({"zh", "ja", "ko"})
-
-
 def is_trifle(text: str) -> bool:
     """Return whether a text tells of a meal, of sleep or of another everyday act, in the past tense.
 
@@ -118,4 +115,4 @@ def _patterns() -> tuple[tuple[re.Pattern[str], ...], ...]:
 
 def _any_of(words: str, code: str) -> re.Pattern[str]:
     named = "|".join(map(re.escape, unicodedata.normalize("NFKC", words).casefold().split()))
-    return re.compile(named if code in _UNSPACED else rf"(?<!\w)(?:{named})(?!\w)")
+    return re.compile(named if code in {"zh", "ja", "ko"} else rf"(?<!\w)(?:{named})(?!\w)")

@@ -25,7 +25,8 @@ import json
 import re
 import secrets
 import unicodedata
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -74,8 +75,10 @@ def strip_envelopes(text: str) -> str:
     at = 0
     while at < len(lines):
         line = lines[at]
-        system = _end_of_system_lines(lines, at)
         heading = _UNTRUSTED_HEADING.match(line)
+        system = at
+        while system < len(lines) and _SYSTEM_LINE.match(lines[system]):
+            system += 1
         if system > at:
             # A person may describe a computer in such a line, so a run is the host's only if one line has the host's form.
             if not any(map(_SYSTEM_EVENT.match, lines[at:system])):
@@ -86,7 +89,10 @@ def strip_envelopes(text: str) -> str:
             if rest:
                 kept.append(rest)
         elif _RUNTIME_HEADING.match(line):
-            at = _skip_runtime(lines, at + 1)
+            # The block lost its marks, but its paragraphs say themselves that they are internal.
+            at = _next_blank(lines, at + 1)
+            while at + 1 < len(lines) and _RUNTIME_BODY.match(lines[at + 1].strip()):
+                at = _next_blank(lines, at + 1)
         elif _DROPPED_LINE.match(line):
             at += 1
         else:
@@ -100,11 +106,7 @@ _MAX_NAME: Final = 64
 _SENDER: Final = re.compile(
     r"(?P<name>[^\s:()\[\]<>][^\n:()\[\]<>]{0,63}) \((?P<id>\+?\d{3,24}|@[\w.-]{2,64}|[\w.:@+-]{0,63}\d[\w.:@+-]{0,63})\): ?"
 )
-
-
 _PAIRED: Final = re.compile(r"[^()]*(?:\([^()]*\)[^()]*)*")
-
-
 # A host may put what others wrote meanwhile before the message to answer, each under its own line.
 _CONTEXT_LINES: Final = frozenset(
     {"[Chat messages since your last reply - for context]", "[Current message - respond to this]"}
@@ -121,7 +123,14 @@ def split_senders(text: str, sender: str = "") -> list[tuple[str, str, str]]:
     is a part by itself: others may have said it.
     """
     lines = text.split("\n")
-    heads = _heads(lines, sender)
+    plain = sender.lstrip("@+")
+    # What a host puts before a message of the author.
+    known = re.compile(rf"(?P<name>\S[^\n]{{0,{_MAX_NAME - 1}}}?) \((?P<id>[@+]?{re.escape(plain)})\): ?")
+    starts = [True, *(line.strip() in _CONTEXT_LINES for line in lines)]
+    heads = [
+        (known.match(line) if plain and start else None) or _SENDER.match(line)
+        for line, start in zip(lines, starts, strict=False)
+    ]
     own = {at for at, head in enumerate(heads) if head and (not sender or is_same_id(head["id"], sender))}
     last = max(own, default=-1)
     parts: list[tuple[str, str, list[str]]] = []
@@ -140,27 +149,9 @@ def split_senders(text: str, sender: str = "") -> list[tuple[str, str, str]]:
     return [part for part in told if part[2]] or [("", "", text.strip())]
 
 
-def _heads(lines: Sequence[str], sender: str) -> list[re.Match[str] | None]:
-    """Return for each line what looks like a name that a host put before it."""
-    known = _written_by(sender)
-    starts = [True, *(line.strip() in _CONTEXT_LINES for line in lines)]
-    return [
-        (known.match(line) if known and start else None) or _SENDER.match(line)
-        for line, start in zip(lines, starts, strict=False)
-    ]
-
-
 def is_same_id(written: str, sender: str) -> bool:
     """Return whether an id in a text is that of a sender; hosts put an @ or a + before some ids."""
     return written.lstrip("@+") == sender.lstrip("@+")
-
-
-def _written_by(sender: str) -> re.Pattern[str] | None:
-    """Return a pattern of what a host puts before a message of a sender; None if their id is not known."""
-    plain = sender.lstrip("@+")
-    if not plain:
-        return None
-    return re.compile(rf"(?P<name>\S[^\n]{{0,{_MAX_NAME - 1}}}?) \((?P<id>[@+]?{re.escape(plain)})\): ?")
 
 
 def _harmless_name(name: str) -> str:
@@ -196,49 +187,34 @@ def _without_stamp(line: str) -> str:
     return line[end + 1 :].lstrip(" \t")
 
 
-def _end_of_system_lines(lines: list[str], at: int) -> int:
-    """Return the index behind the lines that begin with ``System:``, from the index ``at`` on."""
-    while at < len(lines) and _SYSTEM_LINE.match(lines[at]):
-        at += 1
-    return at
-
-
 def _skip_data(lines: list[str], at: int, same_line: str) -> tuple[int, str]:
     """Skip a heading and the JSON under it, fenced or bare.
 
     Returns:
         The next line to look at, and what followed bare JSON on its last line.
     """
-    if same_line.startswith("{"):
-        return at + 1, _after_json(same_line)
     at += 1
+    if same_line.startswith("{"):
+        try:
+            _, end = json.JSONDecoder().raw_decode(same_line)
+        except (ValueError, RecursionError):
+            return at, ""
+        return at, same_line[end:].strip()
     while at < len(lines) and not lines[at].strip():
         at += 1
-    if at >= len(lines):
+    first = lines[at].lstrip() if at < len(lines) else ""
+    if not first.startswith(("```", "{")):
         return at, same_line
-    first = lines[at].lstrip()
-    if first.startswith("```"):
-        return _skip_fence(lines, at + 1), same_line
-    if first.startswith("{"):
-        return _skip_braces(lines, at), same_line
-    return at, same_line
-
-
-def _skip_fence(lines: list[str], at: int) -> int:
-    for end in range(at, min(len(lines), at + _MAX_DATA_LINES)):
-        if lines[end].strip() == "```":
-            return end + 1
-    # The fence was never closed: what follows the next blank line is a person's text again.
-    return _next_blank(lines, at)
-
-
-def _skip_braces(lines: list[str], at: int) -> int:
+    is_fenced = first.startswith("```")
+    at += is_fenced
     depth = 0
     for end in range(at, min(len(lines), at + _MAX_DATA_LINES)):
         depth += lines[end].count("{") - lines[end].count("}")
-        if depth <= 0:
-            return end + 1
-    return _next_blank(lines, at)
+        is_end = lines[end].strip() == "```" if is_fenced else depth <= 0
+        if is_end:
+            return end + 1, same_line
+    # It never ended: what follows the next blank line is a person's text again.
+    return _next_blank(lines, at), same_line
 
 
 def _next_blank(lines: list[str], at: int) -> int:
@@ -247,33 +223,11 @@ def _next_blank(lines: list[str], at: int) -> int:
     return at
 
 
-def _after_json(line: str) -> str:
-    try:
-        _, end = json.JSONDecoder().raw_decode(line)
-    except (ValueError, RecursionError):
-        return ""
-    return line[end:].strip()
-
-
-def _skip_runtime(lines: list[str], at: int) -> int:
-    """Skip the paragraphs of a runtime block that lost its marks: they say themselves that they are internal."""
-    at = _next_blank(lines, at)
-    while at + 1 < len(lines) and _RUNTIME_BODY.match(lines[at + 1].strip()):
-        at = _next_blank(lines, at + 1)
-    return at
-
-
 OUR_TAG: Final = "memrelay-memories"
 
-_TAGS: Final = (
-    OUR_TAG,
-    "relevant[-_]memories",
-    "memwal[-_]memories",
-    "active[-_]memory[-_]plugin",
-    "memory[-_]context",
+_NAMES: Final = (
+    rf"{OUR_TAG}|relevant[-_]memories|memwal[-_]memories|active[-_]memory[-_]plugin|memory[-_]context"
 )
-_NAMES: Final = "|".join(_TAGS)
-_INTERNAL: Final = "OPENCLAW_INTERNAL_CONTEXT"
 
 # How often "<" was escaped: 0 as it is, 1 "&lt;", 2 "&amp;lt;" and so on. A memory inside a wrapper is escaped once, so
 # its text can hold what looks like the wrapper's end one level down: ends only match beginnings of their own level.
@@ -291,7 +245,7 @@ def _token_pattern(level: int) -> re.Pattern[str]:
     if level:
         return re.compile(tag, re.IGNORECASE)
     bracket = r"\[(?P<bracket_end>/?)auto-recall(?![\w-])(?:[^\[\]\n]{0,200}\])?"
-    marker = rf"<<<(?P<marker>BEGIN|END)_{_INTERNAL}>>>"
+    marker = r"<<<(?P<marker>BEGIN|END)_OPENCLAW_INTERNAL_CONTEXT>>>"
     return re.compile(f"{tag}|{bracket}|{marker}", re.IGNORECASE)
 
 
@@ -314,7 +268,6 @@ _LOOSE_LINES: Final = re.compile(
     re.IGNORECASE,
 )
 _CONTEXT_LABEL: Final = re.compile(r"(?:^|\n)[ \t]*context:[ \t]*\n?$", re.IGNORECASE)
-_BLANK_RUN: Final = re.compile(r"\n[ \t]*\n(?:[ \t]*\n)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,22 +313,27 @@ def strip_wrappers(text: str) -> str:
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     for level in range(_LEVELS):
-        tokens = _tokens(text, level)
-        if tokens:
-            spans = _spans(text, tokens)
-            kept: list[str] = []
-            at = 0
-            for start, end in spans:
-                kept.append(text[at:start])
-                kept.append("\n" if text[start] == "\n" or _starts_line(text, start) else " ")
-                at = end
-            kept.append(text[at:])
-            text = "".join(kept)
-    return _BLANK_RUN.sub("\n\n", "\n".join(_lines(text))).strip()
+        parts: list[str] = []
+        at = 0
+        for start, end in _spans(text, level):
+            parts += [text[at:start], "\n" if text[start] == "\n" or _starts_line(text, start) else " "]
+            at = end
+        text = "".join([*parts, text[at:]])
+    # Cold-start sections, status lines and framing sentences carry no wrapper of their own.
+    kept: list[str] = []
+    in_section = False
+    for line in text.split("\n"):
+        if _COLD_START.match(line):
+            in_section = True
+        elif in_section and _COLD_BODY.match(line):
+            continue
+        elif not _LOOSE_LINES.match(line):
+            in_section = False
+            kept.append(line)
+    return _EMPTY_LINES.sub("\n\n", "\n".join(kept)).strip()
 
 
-def _tokens(text: str, level: int) -> list[_Token]:
-    found = []
+def _tokens(text: str, level: int) -> Iterator[_Token]:
     for match in _TOKENS[level].finditer(text):
         groups = match.groupdict()
         if groups["tag"]:
@@ -384,27 +342,26 @@ def _tokens(text: str, level: int) -> list[_Token]:
             name, closes = "internal-context", groups["marker"].upper() == "END"
         else:
             name, closes = "auto-recall", bool(groups["bracket_end"])
-        found.append(_Token(match.start(), match.end(), name, closes))
-    return found
+        yield _Token(match.start(), match.end(), name, closes)
 
 
-def _spans(text: str, tokens: list[_Token]) -> list[tuple[int, int]]:
+def _spans(text: str, level: int) -> list[tuple[int, int]]:
     """Pair beginnings with ends and return what to remove, in order, without overlaps."""
     spans: list[tuple[int, int]] = []
     covered = 0
     open_tokens: list[_Token] = []
-    open_names: dict[str, int] = {}
-    for token in tokens:
+    open_names = Counter[str]()
+    for token in _tokens(text, level):
         if not token.closes:
             open_tokens.append(token)
-            open_names[token.name] = open_names.get(token.name, 0) + 1
+            open_names[token.name] += 1
             continue
         start = token.start
-        if open_names.get(token.name):
-            begin = _pop(open_tokens, open_names)
-            while begin.name != token.name:
+        if open_names[token.name]:
+            while (begin := open_tokens.pop()).name != token.name:
+                open_names[begin.name] -= 1
                 spans.append((begin.start, begin.end))
-                begin = _pop(open_tokens, open_names)
+            open_names[token.name] -= 1
             floor = max(0, begin.start - _MAX_INDENT)
             label = _CONTEXT_LABEL.search(text[floor : begin.start])
             start = floor + label.start() if label and (floor == 0 or label.start() > 0) else begin.start
@@ -418,16 +375,6 @@ def _spans(text: str, tokens: list[_Token]) -> list[tuple[int, int]]:
     spans.extend(
         (token.start, len(text) if _starts_line(text, token.start) else token.end) for token in open_tokens
     )
-    return _merged(spans)
-
-
-def _pop(open_tokens: list[_Token], open_names: dict[str, int]) -> _Token:
-    token = open_tokens.pop()
-    open_names[token.name] -= 1
-    return token
-
-
-def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     merged: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if merged and start <= merged[-1][1]:
@@ -441,21 +388,6 @@ def _starts_line(text: str, at: int) -> bool:
     # The bounded look back keeps a megabyte in one line linear.
     before = text[max(0, at - _MAX_INDENT) : at].rstrip(" \t")
     return before.endswith("\n") or (not before and at <= _MAX_INDENT)
-
-
-def _lines(text: str) -> list[str]:
-    """Drop cold-start sections, status lines and framing sentences, which carry no wrapper of their own."""
-    kept: list[str] = []
-    in_section = False
-    for line in text.split("\n"):
-        if _COLD_START.match(line):
-            in_section = True
-        elif in_section and _COLD_BODY.match(line):
-            continue
-        elif not _LOOSE_LINES.match(line):
-            in_section = False
-            kept.append(line)
-    return kept
 
 
 class InjectionClass(StrEnum):

@@ -33,8 +33,11 @@ _Ref = Annotated[str, Field(min_length=1, max_length=512)]
 _Text = Annotated[str, Field(min_length=3, max_length=MAX_TEXT)]
 _REF_NAMES: Final = AliasChoices("ref", "id", "memory_id", "memoryId", "chunk_hash", "path", "blob_id")
 _NAMESPACE: Final = Field(None, max_length=512, description="A namespace of this agent.")
-
-
+_OCCURRED_AT: Final = Field(
+    None,
+    validation_alias=AliasChoices("occurredAt", "occurred_at"),
+    description="ISO 8601, or ms since 1970.",
+)
 _WHERE: Final = Field(
     None,
     description='Filter: {"tags": "health", "ticket": {"gte": 4000}}; also eq, in, not, gt, lt, lte, and, or.',
@@ -80,11 +83,7 @@ class StoreArguments(Arguments):
     tags: Tags = Field((), description="Up to 32 short labels, for filters.")
     metadata: Metadata = Field(default_factory=dict, description="A JSON object, for filters.")
     namespace: str | None = _NAMESPACE
-    occurred_at: str | int | None = Field(
-        None,
-        validation_alias=AliasChoices("occurredAt", "occurred_at"),
-        description="ISO 8601, or ms since 1970.",
-    )
+    occurred_at: str | int | None = _OCCURRED_AT
 
 
 class UpdateArguments(Arguments):
@@ -147,11 +146,7 @@ class AnalyzeArguments(Arguments):
         validation_alias=AliasChoices("text", "content")
     )
     namespace: str | None = _NAMESPACE
-    occurred_at: str | int | None = Field(
-        None,
-        validation_alias=AliasChoices("occurredAt", "occurred_at"),
-        description="ISO 8601, or ms since 1970.",
-    )
+    occurred_at: str | int | None = _OCCURRED_AT
 
 
 class JobArguments(Arguments):

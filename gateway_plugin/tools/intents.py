@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
@@ -19,7 +20,6 @@ from relayer.wire.redaction import redact
 
 INTENT_TOOL: Final = "intent"
 _OWNER: Final = "owner"
-_DIRECT: Final = "direct"
 _MAX_TEXT: Final = 500
 _Phrase = Annotated[str, Field(min_length=2, max_length=100)]
 
@@ -96,10 +96,7 @@ async def due_reminders(intents: Intents, turn: Turn, now_ms: int) -> tuple[str,
     """Return the reminders that the message of a turn triggers, as escaped lines for the prompt, and count them as given."""
     chats = (turn.session.key, _chat(turn))
     senders = (_OWNER,) if is_owner(turn) else ()
-
-    def due() -> tuple[Intent, ...]:
-        return intents.due(turn.identity.ref, turn.query, chats=chats, senders=senders, now_ms=now_ms)
-
+    due = partial(intents.due, turn.identity.ref, turn.query, chats=chats, senders=senders, now_ms=now_ms)
     return tuple(
         f"Standing intent (created {_day(one.created)}): {escape(one.text)}"
         for one in await off_loop(intents.outbox, due)
@@ -113,7 +110,7 @@ def is_owner(turn: Turn) -> bool:
 
 def _chat(turn: Turn) -> str:
     """Return the name of the chats that hear the same as this one: the owner's direct chats, or this group."""
-    return _DIRECT if turn.hearing.private else turn.place or turn.session.key
+    return "direct" if turn.hearing.private else turn.place or turn.session.key
 
 
 def _line(intent: Intent, now_ms: int) -> str:

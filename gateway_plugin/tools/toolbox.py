@@ -16,6 +16,7 @@ import hashlib
 import html
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -77,10 +78,6 @@ from relayer.wire.service import TranscriptRequest
 
 _TRANSCRIPT_DEADLINE: Final = 15.0
 _MAX_SESSION: Final = 512
-_SPEAKERS: Final = {"user": "User", "assistant": "Assistant"}
-_HEADING: Final = (
-    "(The host has no log of this session. Kept by the relayer, of the turns that left a memory:)"
-)
 
 
 async def read_kept(client: RelayerClient, asked: TranscriptArguments, absent: NoSuchLog, turn: Turn) -> str:
@@ -106,8 +103,9 @@ async def read_kept(client: RelayerClient, asked: TranscriptArguments, absent: N
         raise ToolError(
             "anchor: no message that was kept of this session has that id, and none is as old as that time"
         )
-    said = [DialogueEntry(line.id, _SPEAKERS[line.role], line.text, line.call) for line in kept.lines]
-    return "\n".join([_HEADING, *(one.line for one in said if not scan(one.text).blocked)])
+    said = [DialogueEntry(line.id, line.role.capitalize(), line.text, line.call) for line in kept.lines]
+    heading = "(The host has no log of this session. Kept by the relayer, of the turns that left a memory:)"
+    return "\n".join([heading, *(one.line for one in said if not scan(one.text).blocked)])
 
 
 READING: Final = frozenset(
@@ -137,7 +135,6 @@ _FILE_LINES: Final = 500
 _NARROW: Final = frozenset({"sessions", "wiki"})
 _MOST_FOUND: Final = 100
 _FOUND_PER_HIT: Final = 5
-_NOTHING_MEMORABLE: Final = "No memorable facts extracted from the input."
 _PREVIEW: Final = 100
 _SHOWN: Final = 3
 # How long the relayer's language model may extract facts before the call returns. A relayer without a model answers
@@ -203,7 +200,7 @@ class Toolbox:
             named = getattr(parsed, "namespace", None)
             whose = self._shared(turn.identity, named, writes=tool not in READING)
             whose = whose or _granted(turn.identity, named)
-            return await self._done(parsed, replace(turn, whose=whose))
+            return await self._WORK[type(parsed)](self, parsed, replace(turn, whose=whose))
         except ToolError as error:
             return ToolAnswer(f"Memory error: {escape(str(error))}", failed=True, reason="arguments")
         except GatewayError as error:
@@ -236,27 +233,19 @@ class Toolbox:
             raise ToolError("namespace: shared read-only; omit it to store in your own")
         return found
 
-    async def _done(self, parsed: object, turn: Turn) -> ToolAnswer:
-        work = self._WORK.get(type(parsed))
-        if work is None:
-            raise ToolError("unknown tool")
-        return await work(self, parsed, turn)
-
     async def _search(self, asked: SearchArguments, turn: Turn) -> ToolAnswer:
         recall = self._settings.recall
         default = recall.min_score if "min_score" in recall.model_fields_set else SEARCH_FLOOR
-        floor = default if asked.min_score is None else asked.min_score
         hearing = turn.hearing
         request = RecallRequest(
             query=redact(strip(asked.query) or asked.query, self._settings.capture.redaction).text,
             # Which corpus a memory belongs to is not known to the relayer.
             limit=min(_MOST_FOUND, asked.limit * _FOUND_PER_HIT) if asked.corpus in _NARROW else asked.limit,
-            floor=floor,
+            floor=default if asked.min_score is None else asked.min_score,
             audiences=hearing.audiences,
             trusts=TRUSTED,
-            **({"named": hearing.named} if hearing.named else {}),
             **ranking(recall),
-            **({"include": asked.include} if asked.include else {}),
+            **_given(named=hearing.named, include=asked.include),
             **({} if asked.as_of is None else {"as_of": _moment("asOf", asked.as_of)}),
             **({} if asked.where is None else {"where": asked.where}),
         )
@@ -360,7 +349,7 @@ class Toolbox:
         kept = None if turn.host.by_person else await self._analyzed(item, turn)
         if kept is not None:
             return self._with_left_out(kept, said, turn)
-        request = RememberRequest(items=(item,), **({"keep_secrets": True} if _keeps_secrets(turn) else {}))
+        request = RememberRequest(items=(item,), **_given(keep_secrets=_keeps_secrets(turn)))
         answer = await self._client.remember(turn.identity, request)
         outcome = answer.memories[0]
         if outcome.status == "refused":
@@ -417,7 +406,7 @@ class Toolbox:
                 return None
             raise
         if not answer.memories:
-            return ToolAnswer(_NOTHING_MEMORABLE, {"count": 0})
+            return ToolAnswer("No memorable facts extracted from the input.", {"count": 0})
         first = answer.memories[0]
         if first.status == "refused":
             raise ToolError(f"rejected by the relayer: {first.code}")
@@ -465,9 +454,11 @@ class Toolbox:
             # Only the label in front of a message is the plugin's own text; what follows must be escaped.
             label, is_message, text = line.partition("]: ") if line.startswith("[") else ("", "", line)
             lines.append(f"{label}{is_message}{escape(redact(text).text)}")
-        if _is_group(asked.path):
-            # The log of a group does not say which member spoke.
-            lines = [re.sub(r"^\[User\]:", "[A member]:", line) for line in lines]
+        with suppress(IdentityError):
+            named = parse_session_key(asked.path)
+            if TurnAudience.DIRECT not in {named.said_to, named.audience}:
+                # The log of a group does not say which member spoke.
+                lines = [re.sub(r"^\[User\]:", "[A member]:", line) for line in lines]
         return ToolAnswer("\n".join(lines))
 
     async def _list(self, asked: ListArguments, turn: Turn) -> ToolAnswer:
@@ -490,7 +481,7 @@ class Toolbox:
             **({"total": total} if turn.hearing.private else {}),
             "namespace": turn.namespace,
             "memories": [_shown_memory(one) | _voice(one, turn) for one in told],
-            **({"next_cursor": cursor} if cursor else {}),
+            **_given(next_cursor=cursor),
         }
         lines = [f"{one.id} {_with_age(one, self._clock, turn.hearing)}" for one in told]
         more = f"(more with cursor {cursor})" if cursor else ""
@@ -502,8 +493,7 @@ class Toolbox:
         if found is None:
             raise ToolError("ref: no memory has this id; memory_search shows the ids")
         answer = await self._client.get_memory(turn.identity, found.id, deadline=_DEADLINE)
-        versions = [one for one in answer.history if may_be_shown(one, turn.hearing)]
-        versions = versions or [answer.memory]
+        versions = [one for one in answer.history if may_be_shown(one, turn.hearing)] or [answer.memory]
         lines = [f"{one.id} [{one.state}] {_with_age(one, self._clock, turn.hearing)}" for one in versions]
         return ToolAnswer(
             "\n".join(lines), {"memories": [_shown_memory(one) | _voice(one, turn) for one in versions]}
@@ -520,12 +510,11 @@ class Toolbox:
 
     async def _analyze(self, asked: AnalyzeArguments, turn: Turn) -> ToolAnswer:
         clean, suspect = self._clean(asked.text, least=1)
-        at = _moment("occurredAt", asked.occurred_at)
         # The text comes from the model and not from a person, even if it quotes one.
         said = TurnItem(
             role="assistant",
             text=clean,
-            occurred_at=at,
+            occurred_at=_moment("occurredAt", asked.occurred_at),
             suspect=suspect,
             noted=True,
             **_given(sender=_sender(turn)),
@@ -556,7 +545,7 @@ class Toolbox:
                 "ids": ids,
                 "refused": len(refused),
                 "left_out": left_out,
-                **({"job_id": answer.job_id} if answer.job_id else {}),
+                **_given(job_id=answer.job_id),
             },
         )
 
@@ -625,7 +614,7 @@ class Toolbox:
             raise ToolError("Cannot store text containing disallowed patterns.")
         if len(kept.strip()) < least:
             raise ToolError("text: empty after cleaning")
-        return kept, bool(verdict.suspect)
+        return kept, verdict.suspect
 
     async def _find(self, ref: str, turn: Turn) -> Memory | None:
         named = ref.strip().partition("#")[0].removeprefix("memory/").removesuffix(".md")
@@ -646,7 +635,13 @@ class Toolbox:
         memory = await self._find(ref, turn)
         if memory is None:
             raise ToolError("ref: no memory has this id; memory_search shows the ids")
-        if not _is_theirs(memory, turn):
+        hearing = turn.hearing
+        own = hearing.own if turn.person in hearing.own else {turn.person or NOBODY_KNOWN}
+        # The owner alone may change each. Of direct chats, only the memories of the same one may be shown.
+        is_theirs = memory.audience == Audience.DIRECT or (
+            memory.audience == Audience.GROUP and memory.source.sender in own
+        )
+        if not hearing.private and not is_theirs:
             raise ToolError(
                 "ref: here only the person who said a memory may change it; the owner may change each in a direct chat"
             )
@@ -693,30 +688,12 @@ def _keeps_secrets(turn: Turn) -> bool:
     return turn.host.by_person and turn.host.keeps_secrets
 
 
-def _is_group(path: str) -> bool:
-    try:
-        ref = parse_session_key(path)
-    except IdentityError:
-        return False
-    return TurnAudience.DIRECT not in {ref.said_to, ref.audience}
-
-
 def _sender(turn: Turn) -> str:
     """Return the id of the person to whom the model speaks in a group; "" outside of groups."""
     return (turn.person or NOBODY_KNOWN) if audience_name(turn.said_to) == "group" else ""
 
 
-def _is_theirs(memory: Memory, turn: Turn) -> bool:
-    """Return whether the person who speaks may change a memory that may be shown to them: the owner alone may change each."""
-    hearing = turn.hearing
-    # Of direct chats, only the memories of the same one may be shown.
-    if hearing.private or memory.audience == Audience.DIRECT:
-        return True
-    own = hearing.own if turn.person in hearing.own else {turn.person or NOBODY_KNOWN}
-    return memory.audience == Audience.GROUP and memory.source.sender in own
-
-
-def _given(**fields: str) -> dict[str, Any]:
+def _given(**fields: object) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
@@ -740,16 +717,15 @@ def _granted(identity: Identity, namespace: str | None) -> Identity:
     Raises:
         ToolError: the name is invalid, or the namespace is not the agent's.
     """
-    if namespace is None or not namespace.strip():
-        return identity
-    below = namespace.strip().removeprefix("./")
+    given = (namespace or "").strip()
+    below = given.removeprefix("./")
     if not below:
         return identity
     try:
         wanted = "/".join(names.as_shown(part) for part in below.split("/"))
     except InvalidName:
         raise ToolError("namespace: not a valid name; omit it") from None
-    if namespace.strip().startswith("./"):
+    if given.startswith("./"):
         return replace(identity, namespace=f"{identity.namespace}/{wanted}")
     if wanted in {identity.namespace, identity.agent}:
         return identity

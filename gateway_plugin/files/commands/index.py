@@ -76,7 +76,10 @@ def index(
     opened = open_index(run.url, run.agent)
     _add_places(opened, places, forget_roots=forget_roots)
     if watch:
-        _watch(opened, run, force=force)
+        answer_in_lines()
+        watched = [str(root.path) for root in sorted(opened.all_roots)]
+        run.tell({"watching": watched}, f"watching {', '.join(watched)}; stop with Ctrl-C")
+        watch_files(opened.context, opened.index, run, roots=opened.roots, force=force)
         return
     row = scan_and_report(opened, run, force=force, verbose=verbose)
     run.json(row)
@@ -194,9 +197,7 @@ class OpenIndex:
     def promotions(self) -> Promotions | None:
         """Return ``MEMORY.md`` and the diary of the agent's workspace; None if there is no workspace."""
         workspaces = [root.path for root in sorted(self.all_roots) if root.kind is RootKind.WORKSPACE]
-        if not workspaces:
-            return None
-        return Promotions(self.index, named(workspaces[0]))
+        return Promotions(self.index, named(workspaces[0])) if workspaces else None
 
 
 def open_index(url: str | None, agent: str | None) -> OpenIndex:
@@ -226,10 +227,8 @@ def scan(opened: OpenIndex, output: Output, *, force: bool, verbose: bool) -> Lo
             output.say(f"{file.path}: {counts['stored']} stored, {counts['duplicate']} known already")
 
     async def looked(client: RelayerClient) -> Look:
-        files = LivingFiles(
-            client, opened.context.identity, opened.index, opened.context.settings.capture, told
-        )
-        files.promotions = opened.promotions
+        identity, capture = opened.context.identity, opened.context.settings.capture
+        files = LivingFiles(client, identity, opened.index, capture, told, promotions=opened.promotions)
         return await files.look(opened.roots, force=force, wait=_PATIENCE)
 
     look = with_client(opened.context.settings, looked)
@@ -258,13 +257,6 @@ def exit_if_unreadable(rows: Sequence[Mapping[str, Any]]) -> None:
     """Exit with an error if one of the results of `scan_and_report` counts files that could not be read."""
     if any(row.get("unreadable") for row in rows):
         raise typer.Exit(FAILED)
-
-
-def _watch(opened: OpenIndex, output: Output, *, force: bool) -> None:
-    answer_in_lines()
-    places = [str(root.path) for root in sorted(opened.all_roots)]
-    output.tell({"watching": places}, f"watching {', '.join(places)}; stop with Ctrl-C")
-    watch_files(opened.context, opened.index, output, roots=opened.roots, force=force)
 
 
 def watch_files(

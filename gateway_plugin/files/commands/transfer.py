@@ -14,7 +14,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -110,10 +110,8 @@ def export(
         )
     if transcripts and style is not ExportFormat.JSONL:
         fail(USAGE, "--transcripts: not supported with Markdown", "leave out --format")
-    filters = {"states": state, "audiences": audience}
-    wanted: dict[str, object] = {"kinds": kind or (), **{name: one for name, one in filters.items() if one}}
-    if transcripts:
-        wanted["transcripts"] = True
+    filters = {"states": state, "audiences": audience, "transcripts": transcripts}
+    wanted = {"kinds": kind or (), **{name: one for name, one in filters.items() if one}}
     if target == "-":
         # The export consists of lines of JSON, so an error must be such a line, too.
         answer_in_lines()
@@ -128,7 +126,8 @@ def export(
     memories = [one for one in found if isinstance(one, Memory)]
     owners, total = context.settings.owners, len(memories)
     if style is not ExportFormat.JSONL and not audience:
-        memories = _without_others(memories, owners)
+        audiences = Hearing.of_owner(owners, "").lasting
+        memories = [one for one in memories if passes(one, audiences)]
     left_out = total - len(memories)
     turns = [one for one in found if isinstance(one, KeptTurn)]
     if style is ExportFormat.JSONL:
@@ -156,12 +155,6 @@ def export(
                 f"left out: {left_out}, said in groups or in other people's direct chats; add --audience agent --audience direct "
                 "--audience group, or name your own ids in owners"
             )
-
-
-def _without_others(memories: Iterable[Memory], owners: Collection[str]) -> list[Memory]:
-    """Return the memories that belong to the agent, or that its owner said."""
-    audiences = Hearing.of_owner(owners, "").lasting
-    return [one for one in memories if passes(one, audiences)]
 
 
 class ImportSource(StrEnum):
@@ -212,10 +205,17 @@ def import_files(
 
     Example: memrelay-gateway import --as-backup memories.jsonl
     """
-    source, paths = _named_place(source, paths)
+    # The service's name in place of a path means the service if no such file exists.
+    if source is None and paths == [Path(ImportSource.MEMWAL)] and not paths[0].exists():
+        source, paths = ImportSource.MEMWAL, None
     _check_together(source, paths or (), namespace or (), as_backup=as_backup, unsigned=unsigned)
     if source is not None:
-        _import_service(run, namespace or (), dry_run=dry_run)
+        access = find_access(os.environ, Path.home())
+        total, problems = import_all(
+            access, namespace or (), run.agent, run.url, dry_run=dry_run, say=run.say
+        )
+        run.json({**total, "problems": problems})
+        _end(problems)
         return
     holder = run.context.holder if as_backup and not unsigned else None
     if unsigned:
@@ -251,15 +251,6 @@ def import_files(
     _end(problems)
 
 
-def _named_place(
-    source: ImportSource | None, paths: list[Path] | None
-) -> tuple[ImportSource | None, list[Path] | None]:
-    """Return the source to import from. A service's name in place of a path means the service if no such file exists."""
-    if source is None and paths == [Path(ImportSource.MEMWAL)] and not paths[0].exists():
-        return ImportSource.MEMWAL, None
-    return source, paths
-
-
 def _check_together(
     source: ImportSource | None,
     paths: Sequence[Path],
@@ -284,13 +275,6 @@ def _check_together(
             "--unsigned: only valid with --as-backup",
             "remove it: without --as-backup the claims of files are ignored anyway",
         )
-
-
-def _import_service(run: Run, wanted: Sequence[str], *, dry_run: bool) -> None:
-    access = find_access(os.environ, Path.home())
-    total, problems = import_all(access, wanted, run.agent, run.url, dry_run=dry_run, say=run.say)
-    run.json({**total, "problems": problems})
-    _end(problems)
 
 
 @command()
@@ -440,9 +424,10 @@ def import_all(
         walked = guarded(partial(asyncio.run, read_namespace(access, namespace, say)))
         counts = Counter({"found": walked.found})
         if walked.items and not dry_run:
-            counts += Run(agent=_whose(agent, namespace), url=url).ask(
-                partial(send_items, items=walked.items)
-            )
+            # The default namespace goes into the agent's own, and any other one into one below it.
+            below = f"{agent or DEFAULT_AGENT}/{names.normalise(namespace)}"
+            target = Run(agent=agent if namespace == DEFAULT_NAME else below, url=url)
+            counts += target.ask(partial(send_items, items=walked.items))
         total += counts
         say(
             f"{namespace}: {', '.join(f'{count} {word}' for word, count in sorted(counts.items())) or 'none'}"
@@ -452,13 +437,6 @@ def import_all(
                 f"{namespace}: {walked.found} of {walked.known} were read, because recall does not return the others; MemWal's own restore may add them to its index: run it, then run this command again"
             )
     return total, problems
-
-
-def _whose(agent: str | None, namespace: str) -> str | None:
-    """Return the target of a namespace's memories: the agent's own namespace for the default one, else one below it."""
-    if namespace == DEFAULT_NAME:
-        return agent
-    return f"{agent or DEFAULT_AGENT}/{names.normalise(namespace)}"
 
 
 async def _listed(access: MemWalAccess, say: Callable[[str], None]) -> tuple[str, ...]:
