@@ -136,9 +136,8 @@ def _command(name: str) -> str:
     return str(beside.relative_to(here)) if beside.is_relative_to(here) else str(beside)
 
 
-def _as_interrupt(number: int, frame: FrameType | None) -> None:
+def _as_interrupt(_number: int, _frame: FrameType | None) -> None:
     """End in the same orderly way as on Ctrl-C."""
-    del number, frame
     signal.raise_signal(signal.SIGINT)
 
 

@@ -325,6 +325,7 @@ class TraceSearch:
         Look for single words (``words``) only where no honest prose is.
         """
         found: set[str] = set()
+        windows = self._windows
         for view in views(data):
             if any(blob in view for blob in self._blobs):
                 found.add("blob")
@@ -333,10 +334,7 @@ class TraceSearch:
                 found.add("name")
             if words and not self._words.isdisjoint(_WORD.findall(lowered)):
                 found.add("word")
-            if self._has_window(lowered):
+            starts = range(len(lowered) - _WINDOW + 1)
+            if any(lowered[start : start + _WINDOW] in windows for start in starts):
                 found.add("text")
         return frozenset(found)
-
-    def _has_window(self, view: bytes) -> bool:
-        windows = self._windows
-        return any(view[start : start + _WINDOW] in windows for start in range(len(view) - _WINDOW + 1))

@@ -170,11 +170,9 @@ def load_conversation(path: Path | None = None) -> Conversation:
     except UnicodeDecodeError as error:
         raise ConversationFileError(f"{source}: is not UTF-8") from error
     except (json.JSONDecodeError, RecursionError) as error:
-        place = (
-            f"line {error.lineno}: {error.msg}"
-            if isinstance(error, json.JSONDecodeError)
-            else "nested too deep"
-        )
+        place = "nested too deep"
+        if isinstance(error, json.JSONDecodeError):
+            place = f"line {error.lineno}: {error.msg}"
         raise ConversationFileError(f"{source}: is not JSON ({place})") from error
     try:
         curated = not (isinstance(data, dict) and "conversations" in data)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -113,7 +113,7 @@ class DemoGateway:
         for session in script.sessions:
             key = f"agent:{script.name}:{session.id}"
             said: list[Mapping[str, Any]] = []
-            for turn, ends in _with_ends(session.turns):
+            for turn, following in zip(session.turns, (*session.turns[1:], None), strict=True):
                 recall_ms = None
                 if turn.role == "user":
                     injection = await plugin.before_turn(
@@ -130,7 +130,8 @@ class DemoGateway:
                     }
                 )
                 captured = 0
-                if ends:
+                # A turn ends before the next message of a person, and at the end.
+                if following is None or following.role == "user":
                     captured = (await plugin.after_turn(said, session_key=key)).queued
                 yield Played(turn, recall_ms, captured)
             await self.deliver(plugin)
@@ -180,12 +181,12 @@ class DemoGateway:
         }
         answers = {}
         for verb, attempt in attempts.items():
+            answer = "ok"
             try:
                 await attempt()
             except RelayerRefused as error:
-                answers[f"{agent} {verb} in the namespace of {other}"] = error.code
-            else:
-                answers[f"{agent} {verb} in the namespace of {other}"] = "ok"
+                answer = error.code
+            answers[f"{agent} {verb} in the namespace of {other}"] = answer
         return answers
 
     async def write_notes(self, identity: Identity, acknowledged: list[str], *, writers: int) -> None:
@@ -206,9 +207,3 @@ class DemoGateway:
 
 def _note(text: str) -> RememberRequest:
     return RememberRequest(items=(MemoryItem(text=text),))
-
-
-def _with_ends(turns: tuple[ScriptTurn, ...]) -> Iterator[tuple[ScriptTurn, bool]]:
-    """Yield messages, and whether a turn ends with them: before the next message of a person, and at the end."""
-    for turn, following in zip(turns, (*turns[1:], None), strict=True):
-        yield turn, following is None or following.role == "user"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -43,11 +43,6 @@ def lose_last_entries(data: Path) -> None:
         newest[entry.parent] = entry
     for entry in newest.values():
         entry.unlink()
-
-
-def write_plainly(data: Path, texts: Iterable[str]) -> None:
-    """Write texts into a data directory as nothing of the product ever would."""
-    (data / "objects" / "plain").write_text("\n".join(texts), "utf-8")
 
 
 if TYPE_CHECKING:
@@ -268,7 +263,8 @@ class _Demonstration:
 
     def _search_for_traces(self) -> list[DemoCheck]:
         if self._sabotage is Sabotage.SEALED:
-            write_plainly(self._relayer.data, [turn.text for turn in self._scripts[0].turns])
+            plain = self._relayer.data / "objects" / "plain"
+            plain.write_text("\n".join(turn.text for turn in self._scripts[0].turns), "utf-8")
         turns = [turn for script in self._scripts for turn in script.turns]
         sessions = [session.id for script in self._scripts for session in script.sessions]
         people = {turn.speaker for turn in turns}

@@ -104,7 +104,12 @@ class HostReply:
 
 def parse_message(line: bytes) -> Call | HostReply:
     """Parse a line: a request of the host or its response to one of the bridge. Raises `BridgeError` if it is neither."""
-    message = _message(line)
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BridgeError(PARSE_ERROR, "the line is no JSON") from error
+    if not isinstance(message, dict):
+        raise BridgeError(INVALID_REQUEST, "a message is an object")
     name = message.get("id")
     if "method" in message or not isinstance(name, str):
         call = message.get("id")
@@ -116,22 +121,12 @@ def parse_message(line: bytes) -> Call | HostReply:
         if not isinstance(params, dict):
             raise BridgeError(INVALID_PARAMS, "params is an object", call=call)
         return Call(call, method, params, _deadline(params.get("deadlineMs"), call))
-    result, error = message.get("result"), message.get("error")
+    result, failure = message.get("result"), message.get("error")
     if isinstance(result, dict):
         return HostReply(name, result)
-    told = error.get("data") if isinstance(error, dict) else None
+    told = failure.get("data") if isinstance(failure, dict) else None
     code = told.get("code") if isinstance(told, dict) else None
     return HostReply(name, None, code if isinstance(code, str) else "")
-
-
-def _message(line: bytes) -> dict[str, Any]:
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise BridgeError(PARSE_ERROR, "the line is no JSON") from error
-    if not isinstance(message, dict):
-        raise BridgeError(INVALID_REQUEST, "a message is an object")
-    return message
 
 
 def agreed_version(offered: object) -> int:
@@ -255,22 +250,18 @@ class KeptRequests:
         if not isinstance(given, str):
             raise BridgeError(INVALID_PARAMS, "sealed is text")
         try:
-            said: Any = json.loads(self.open(_decoded(given)))
+            sealed = base64url.decode(given)
+        except Malformed as error:
+            raise BridgeError(INVALID_PARAMS, "sealed is base64url") from error
+        try:
+            said: Any = json.loads(self.open(sealed))
         except (ValueError, RecursionError) as error:
             raise BridgeError(INVALID_PARAMS, "what was kept is no request") from error
-        method, params = (
-            (said.get("method"), said.get("params")) if isinstance(said, Mapping) else (None, None)
-        )
+        fields = said if isinstance(said, Mapping) else {}
+        method, params = fields.get("method"), fields.get("params")
         if not isinstance(method, str) or not isinstance(params, dict):
             raise BridgeError(INVALID_PARAMS, "what was kept is no request")
         return Call(call.id, method, params, call.deadline)
-
-
-def _decoded(text: str) -> bytes:
-    try:
-        return base64url.decode(text)
-    except Malformed as error:
-        raise BridgeError(INVALID_PARAMS, "sealed is base64url") from error
 
 
 MAX_PENDING: Final = 256
@@ -379,8 +370,12 @@ class BridgeServer:
             await self._host.aclose()
 
     async def _take(self, line: bytes | None, tasks: asyncio.TaskGroup) -> None:
+        if line is None:
+            too_long = BridgeError(PARSE_ERROR, f"a message is at most {MAX_LINE} bytes long")
+            await self._write(encode_error(too_long))
+            return
         try:
-            call = parse_message(line) if line is not None else _too_long()
+            call = parse_message(line)
             if isinstance(call, HostReply):
                 answer = self._asked.get(call.id)
                 if answer is not None and not answer.done():
@@ -437,10 +432,6 @@ class BridgeServer:
             told = f"memory failed inside the plugin ({type(error).__name__})"
             answer = encode_error(BridgeError(INTERNAL, told, call=call.id))
         await self._write(answer)
-
-
-def _too_long() -> Call:
-    raise BridgeError(PARSE_ERROR, f"a message is at most {MAX_LINE} bytes long")
 
 
 async def _pong(_call: Call) -> object:

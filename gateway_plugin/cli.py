@@ -14,14 +14,7 @@ from gateway_plugin import __version__
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.calls.trust import IDENTITY_VARIABLE
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands import (
-    doctor,
-    init,
-    life,
-    profile,
-    share,
-    version,
-)
+from gateway_plugin.commands import doctor, init, life, profile, share, version
 from gateway_plugin.commands.keys import keys
 from gateway_plugin.commands.outbox import outbox
 from gateway_plugin.commands.run import (
@@ -104,7 +97,12 @@ def remember(
     Example: memrelay-gateway remember - --kind decision --tag infra --metadata ticket=4711 < notes.txt
     """
     said = sys.stdin.buffer.read().decode(errors="surrogateescape").strip() if text == "-" else text
-    fields = dict(_metadata_field(one) for one in metadata or ())
+    fields: dict[str, object] = {}
+    for given in metadata or ():
+        key, equals, value = given.partition("=")
+        if not equals or not key.strip():
+            fail(USAGE, "--metadata: give KEY=VALUE", "--metadata ticket=4711")
+        fields[key.strip()] = value_of(value)
     item = {"text": said, "kind": kind, "tags": tag or (), "metadata": fields}
     request = built_or_exit(
         lambda: RememberRequest(items=(MemoryItem.model_validate(item),), keep_secrets=secret)
@@ -118,13 +116,6 @@ def remember(
     if not secret and (left_out := life.secrets_left_out(run, said, stored.id)):
         them = "it" if len(left_out) == 1 else "them"
         run.say(f"stored without the {' and the '.join(left_out)}; --secret keeps {them}")
-
-
-def _metadata_field(given: str) -> tuple[str, object]:
-    key, equals, value = given.partition("=")
-    if not equals or not key.strip():
-        fail(USAGE, "--metadata: give KEY=VALUE", "--metadata ticket=4711")
-    return key.strip(), value_of(value)
 
 
 _NamespaceOption = Annotated[
@@ -172,7 +163,7 @@ def search(
     """
     fields = {
         "include": include,
-        "as_of": as_of and _moment("--as-of", as_of),
+        "as_of": as_of and _moment(as_of),
         "half_life_days": half_life,
         "diversity": diversity,
         "where": filter_of(tag, where),
@@ -402,11 +393,9 @@ def _switches(context: CliContext, toggles: Toggles) -> str:
     try:
         if not toggles.enabled_everywhere:
             return "off for every session: memrelay-gateway on"
-        return (
-            "on"
-            if toggles.agent_enabled(agent)
-            else f"off for agent {agent}: memrelay-gateway on --agent {typed(agent)}"
-        )
+        if toggles.agent_enabled(agent):
+            return "on"
+        return f"off for agent {agent}: memrelay-gateway on --agent {typed(agent)}"
     except OutboxUnavailable as error:
         return f"silent: {error}"
 
@@ -420,10 +409,10 @@ def _refuse_cursor() -> NoReturn:
     )
 
 
-def _moment(option: str, text: str) -> str:
+def _moment(text: str) -> str:
     """Complete a day or a time of this place with its offset."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        fail(USAGE, f"{option}: it is no time", "write 2026-05-01, or 2026-05-01T14:30")
+        fail(USAGE, "--as-of: it is no time", "write 2026-05-01, or 2026-05-01T14:30")
     return (moment if moment.tzinfo else moment.astimezone()).isoformat()

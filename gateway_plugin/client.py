@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import ctypes
 import functools
 import os
@@ -21,7 +20,6 @@ import secrets
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Hashable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
@@ -75,11 +73,11 @@ _RECALL_ATTEMPTS: Final = 2
 _RequestT = TypeVar("_RequestT", bound=BaseModel)
 
 
-def _keyed(request: _RequestT, key: str) -> _RequestT:
-    """Return a request with an idempotency key: its own if it has one, else ``key``."""
+def _keyed(request: _RequestT) -> _RequestT:
+    """Return a request with an idempotency key: its own if it has one, else a new one."""
     if getattr(request, "idempotency_key", None) is not None:
         return request
-    return request.model_copy(update={"idempotency_key": key})
+    return request.model_copy(update={"idempotency_key": secrets.token_hex(16)})
 
 
 def _filters(**values: Sequence[str]) -> list[tuple[str, str]]:
@@ -107,9 +105,7 @@ class RelayerClient(RelayerCaller):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.aclose()
 
     async def recall(
@@ -187,7 +183,7 @@ class RelayerClient(RelayerCaller):
         self, identity: Identity, request: schemas.RememberRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> schemas.RememberResponse:
         """Store items. They are durable and can be recalled when the call returns."""
-        request = _keyed(request, secrets.token_hex(16))
+        request = _keyed(request)
         call = ApiCall("remember", "POST", "/v1/memories", identity, body_of(request), writes=True)
         return await self._run(call, schemas.RememberResponse, deadline)
 
@@ -195,7 +191,7 @@ class RelayerClient(RelayerCaller):
         self, identity: Identity, request: schemas.AnalyzeRequest, *, deadline: float = _ANALYZE_DEADLINE
     ) -> schemas.AnalyzeResponse:
         """Send a turn. The relayer stores what is worth remembering."""
-        request = _keyed(request, secrets.token_hex(16))
+        request = _keyed(request)
         call = ApiCall("analyze", "POST", "/v1/analyze", identity, body_of(request), writes=True)
         return await self._run(call, schemas.AnalyzeResponse, deadline)
 
@@ -324,7 +320,7 @@ class RelayerClient(RelayerCaller):
         self, identity: Identity, request: service.ImportRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> service.ImportResponse:
         """Store a page of memories from another system. What is stored already is not stored twice."""
-        request = _keyed(request, secrets.token_hex(16))
+        request = _keyed(request)
         call = ApiCall("import", "POST", "/v1/import", identity, body_of(request), writes=True)
         return await self._run(call, service.ImportResponse, deadline)
 
@@ -337,7 +333,7 @@ class RelayerClient(RelayerCaller):
         deadline: float = DEFAULT_DEADLINE,
     ) -> schemas.SupersedeResponse:
         """Store a new version of a memory. Fields that the request does not set keep their values."""
-        request = _keyed(request, secrets.token_hex(16))
+        request = _keyed(request)
         target = f"/v1/memories/{segment(memory_id)}/supersede"
         call = ApiCall("supersede", "POST", target, identity, body_of(request), writes=True)
         return await self._run(call, schemas.SupersedeResponse, deadline)
@@ -445,11 +441,11 @@ class RelayerClient(RelayerCaller):
 
     async def fleet(self, *, deadline: float = DEFAULT_DEADLINE) -> FleetList:
         """Fetch the fleet keys and check the relayer's identity."""
-        return await self._bounded("keys", self._fleet.fetch, deadline)
+        return await self._bounded(self._fleet.fetch, deadline)
 
     async def trust(self, *, deadline: float = DEFAULT_DEADLINE) -> FleetList:
         """Pin the identity of the relayer that responds now. Call it only if a person asked for it."""
-        return await self._bounded("keys", self._fleet.accept_identity, deadline)
+        return await self._bounded(self._fleet.accept_identity, deadline)
 
 
 LIFE_SECONDS: Final = 15.0
@@ -598,9 +594,7 @@ class OnThread(Generic[_T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
 
@@ -659,7 +653,7 @@ def iterated(
             while (element := self._loop.call(following())) is not _END:
                 yield element
         finally:
-            with contextlib.suppress(LoopClosed):
+            with suppress(LoopClosed):
                 self._loop.call(elements.aclose())
 
     return call

@@ -106,7 +106,13 @@ async def canary(client: RelayerClient, identity: Identity, *, clock: Clock, hol
         request = AnalyzeRequest(turns=(TurnItem(role="user", text=text),), idempotency_key=f"canary-{word}")
         await client.analyze(whose, request)
         question = RecallRequest(query=f"What is the harbour's canary called? {word}", limit=5, floor=0)
-        found = await _until_found(client, whose, question, word)
+        found = False
+        for _ in range(int(_CANARY_SECONDS / _PAUSE)):
+            answer = await client.recall(whose, question, deadline=15)
+            found = any(word in hit.text for hit in answer.memories)
+            if found:
+                break
+            await asyncio.sleep(_PAUSE)
         took = clock.monotonic() - start
         await _taken_away(client, whose, holder)
     except GatewayError as error:
@@ -114,9 +120,8 @@ async def canary(client: RelayerClient, identity: Identity, *, clock: Clock, hol
             await _taken_away(client, whose, holder)
         return Check("canary", False, str(error), "see the checks above, and the relayer's log")
     if not found:
-        return Check(
-            "canary", False, "written, and not recalled within 30 s", "see the relayer's log and /ready"
-        )
+        fix = "see the relayer's log and /ready"
+        return Check("canary", False, "written, and not recalled within 30 s", fix)
     return Check("canary", True, f"written and recalled in {took:.1f} s")
 
 
@@ -127,18 +132,6 @@ async def _taken_away(client: RelayerClient, whose: Identity, holder: KeyHolder)
         await client.erase_namespace(person, confirm=counted.confirm)
         return
     await client.delete(whose, DeleteRequest(everything=True))
-
-
-async def _until_found(
-    client: RelayerClient, whose: Identity, question: RecallRequest, word: str
-) -> list[str]:
-    for _ in range(int(_CANARY_SECONDS / _PAUSE)):
-        answer = await client.recall(whose, question, deadline=15)
-        found = [hit.id for hit in answer.memories if word in hit.text]
-        if found:
-            return found
-        await asyncio.sleep(_PAUSE)
-    return []
 
 
 def _switches(settings: PluginSettings, toggles: Toggles, agent: str) -> Check:

@@ -282,15 +282,14 @@ class ModelWork:
 
     async def _attempt(self, owner: NamespaceRef) -> None:
         _, failures = self._due.pop(owner)
+        pause = doubled(_FIRST_RETRY, failures, _LONGEST_RETRY)
         try:
             retry = await self._work(self._identity_of(owner))
         except RelayerRefused as error:
             # A relayer that refuses for good is not asked again.
-            retry = None if error.status < 500 and error.status != 429 else self._pause(failures)
-        except GatewayError:
-            retry = self._pause(failures)
+            retry = None if error.status < 500 and error.status != 429 else pause
         except Exception:  # noqa: BLE001 - no caller waits, and the job stays in the log
-            retry = self._pause(failures)
+            retry = pause
         if retry is not None:
             self._due.setdefault(owner, (self._clock.monotonic() + retry, failures + 1))
 
@@ -318,6 +317,3 @@ class ModelWork:
                 return max(self._lent.wait(), _FIRST_RETRY)
             request = request.model_copy(update={"answer": given_answer(question, answer)})
         return 0.0
-
-    def _pause(self, failures: int) -> float:
-        return doubled(_FIRST_RETRY, failures, _LONGEST_RETRY)

@@ -25,7 +25,6 @@ from contextlib import AbstractContextManager, AsyncExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 from weakref import WeakKeyDictionary, finalize
 
@@ -661,7 +660,10 @@ class AsyncMemory:
             page = tuple(items[first : first + _PAGE])
             request = schemas.RememberRequest(items=page, keep_secrets=keep_secrets)
             answer = await client.remember(whose, request, deadline=self._timeout)
-            added += map(_added, answer.memories)
+            for one in answer.memories:
+                if one.status == "refused":
+                    raise RelayerRefused(one.code or "refused", "the memory was not stored", status=409)
+                added.append(Added(one.id, (one.id,), one.status))
         return tuple(added)
 
     async def search(
@@ -740,9 +742,8 @@ class AsyncMemory:
         Raises:
             RelayerRefused: with code ``not_found``: there is no such memory.
         """
-        answer = await (await self._client()).get_memory(
-            self._whose(user), _text("memory_id", memory_id), deadline=self._timeout
-        )
+        client, whose = await self._client(), self._whose(user)
+        answer = await client.get_memory(whose, _text("memory_id", memory_id), deadline=self._timeout)
         return _stored(answer.memory)
 
     async def list(
@@ -799,9 +800,8 @@ class AsyncMemory:
         Raises:
             RelayerRefused: with code ``not_found``, or ``stale_head`` if the memory has a newer version.
         """
-        await (await self._client()).forget(
-            self._whose(user), _text("memory_id", memory_id), deadline=self._timeout
-        )
+        client, whose = await self._client(), self._whose(user)
+        await client.forget(whose, _text("memory_id", memory_id), deadline=self._timeout)
 
     async def delete_all(self, *, where: Mapping[str, Any] | None = None, user: str | None = None) -> int:
         """Hide all memories of a user from every search, and return their number.
@@ -823,9 +823,8 @@ class AsyncMemory:
         Raises:
             RelayerRefused: with code ``not_found``.
         """
-        await (await self._client()).restore(
-            self._whose(user), _text("memory_id", memory_id), deadline=self._timeout
-        )
+        client, whose = await self._client(), self._whose(user)
+        await client.restore(whose, _text("memory_id", memory_id), deadline=self._timeout)
 
     async def erase(self, memory_id: str, *, user: str | None = None) -> ErasureReport:
         """Delete a memory permanently, with its versions, every memory of the same text, and everything derived from these.
@@ -877,9 +876,8 @@ class AsyncMemory:
         Raises:
             RelayerRefused: with code ``not_found``.
         """
-        answer = await (await self._client()).get_memory(
-            self._whose(user), _text("memory_id", memory_id), deadline=self._timeout
-        )
+        client, whose = await self._client(), self._whose(user)
+        answer = await client.get_memory(whose, _text("memory_id", memory_id), deadline=self._timeout)
         return tuple(map(_stored, answer.history))
 
     async def changes(
@@ -896,9 +894,8 @@ class AsyncMemory:
             InvalidInput: an argument is invalid.
         """
         _checked(_ChangesArguments, {}, cursor=cursor, wait=wait)
-        answer = await (await self._client()).changes(
-            self._whose(user), after=cursor, wait_ms=int(wait * 1000), deadline=self._timeout + wait
-        )
+        client, whose, wait_ms = await self._client(), self._whose(user), int(wait * 1000)
+        answer = await client.changes(whose, after=cursor, wait_ms=wait_ms, deadline=self._timeout + wait)
         changed = (
             MemoryChange(one.change, one.id, None if one.memory is None else _stored(one.memory))
             for one in answer.changes
@@ -923,9 +920,8 @@ class AsyncMemory:
             InvalidInput: an argument is invalid.
         """
         _checked(_ProfileArguments, {}, max_tokens=max_tokens)
-        answer = await (await self._client()).profile(
-            self._whose(user), max_tokens=max_tokens, deadline=self._timeout
-        )
+        client, whose = await self._client(), self._whose(user)
+        answer = await client.profile(whose, max_tokens=max_tokens, deadline=self._timeout)
         return MemoryProfile(answer.document, answer.shown, answer.total)
 
     async def export(self, *, user: str | None = None) -> AsyncGenerator[dict[str, Any], None]:
@@ -952,7 +948,11 @@ class AsyncMemory:
         """
         if not isinstance(exported, Iterable):
             raise InvalidInput("exported", "must be a list of memories as export returns them")
-        items = [_import_item(number, memory) for number, memory in enumerate(exported)]
+        items = []
+        for number, memory in enumerate(exported):
+            if not isinstance(memory, Mapping):
+                raise InvalidInput(f"exported[{number}]", "must be a mapping as export returns it")
+            items.append(_checked(service.ImportItem, {"": f"exported[{number}]."}, **memory))
         client, whose = await self._client(), self._whose(user)
         counts = {"stored": 0, "duplicate": 0, "skipped": 0, "refused": 0}
         for first in range(0, len(items), _PAGE):
@@ -987,9 +987,7 @@ class AsyncMemory:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.aclose()
 
     async def _client(self) -> RelayerClient:
@@ -1003,8 +1001,7 @@ class AsyncMemory:
         user = self._user if user is None else user
         if user is None:
             return self._agent
-        namespace = (self._agent.namespace, *user_names(user))
-        whole = "/".join(namespace)
+        whole = "/".join((self._agent.namespace, *user_names(user)))
         if whole.count("/") >= _NAMES:
             raise InvalidInput(
                 "user",
@@ -1034,9 +1031,6 @@ _THREAD: Final = "memrelay-memory"
 
 class _ForkableLoop(LoopThread):
     """An event loop in a thread of its own; a child process gets another one when it needs it."""
-
-    def __init__(self) -> None:
-        super().__init__(_THREAD)
 
     @property
     def is_of_this_process(self) -> bool:
@@ -1069,7 +1063,7 @@ class Memory(OnThread[AsyncMemory]):
 
     @takes_arguments_of(AsyncMemory)
     def __init__(self, **kwargs: Any) -> None:
-        self._here = _ForkableLoop()
+        self._here = _ForkableLoop(_THREAD)
         self._ended = False
         super().__init__(AsyncMemory(**kwargs), self._here)
         # A program that ends without closing the object must not leave an open connection, which would print a warning.
@@ -1106,8 +1100,6 @@ class Memory(OnThread[AsyncMemory]):
 
 
 _ROLES: Final = ("user", "assistant", "system", "tool")
-
-
 _JSON_FIELDS: Final = ("metadata", "where")
 # The place in a JSON object that a message begins with, see `relayer.wire.labels`. Its keys may have any characters.
 _PLACE: Final = re.compile(r"(.+): (?=(?:must|is|has) )", re.DOTALL)
@@ -1127,10 +1119,8 @@ def _checked(schema: type[_RequestT], renamed: Mapping[str, str], /, **values: A
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         name, *inside = map(str, first["loc"] or ("",))
-        field, problem = (
-            ".".join((renamed.get(name, name), *inside)),
-            first["msg"].removeprefix("Value error, "),
-        )
+        field = ".".join((renamed.get(name, name), *inside))
+        problem = first["msg"].removeprefix("Value error, ")
         if name in _JSON_FIELDS and (place := _PLACE.match(problem)):
             field, problem = f"{field}.{place[1]}", problem[place.end() :]
         raise InvalidInput(renamed.get("", "") + field, problem) from None
@@ -1155,12 +1145,6 @@ def _turns_of(messages: object, occurred_at: datetime | None) -> Iterable[dict[s
         yield {"role": one.role.value, "text": one.text, "occurred_at": at, "speaker": one.speaker or None}
 
 
-def _import_item(number: int, memory: object) -> service.ImportItem:
-    if not isinstance(memory, Mapping):
-        raise InvalidInput(f"exported[{number}]", "must be a mapping as export returns it")
-    return _checked(service.ImportItem, {"": f"exported[{number}]."}, **memory)
-
-
 def _checked_turns(turns: Iterable[dict[str, Any]]) -> tuple[schemas.TurnItem, ...]:
     """Return turns. Raises `InvalidInput`: one is invalid, or there is none."""
     checked = tuple(
@@ -1181,12 +1165,6 @@ def _ms(moment: object) -> int | None:
 
 def _moment(at: int | None) -> datetime | None:
     return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
-
-
-def _added(one: schemas.Remembered) -> Added:
-    if one.status == "refused":
-        raise RelayerRefused(one.code or "refused", "the memory was not stored", status=409)
-    return Added(one.id, (one.id,), one.status)
 
 
 def _fields(memory: schemas.Memory) -> dict[str, Any]:

@@ -87,10 +87,15 @@ def connect(
     Raises:
         SettingsError: the URL is malformed, or the relayer identity in the environment is.
     """
+    trust = TrustStore(config_directory(environ) / "trust.json")
+    identity = environ.get(IDENTITY_VARIABLE, "").strip()
+    if identity and not re.fullmatch(r"[0-9a-fA-F]{64}", identity):
+        fix = "give its 64 hexadecimal digits, or unset it"
+        raise SettingsError(SettingsIssue(IDENTITY_VARIABLE, "is no relayer identity", fix))
     return RelayerClient(
         settings.url,
-        trust=TrustStore(config_directory(environ) / "trust.json"),
-        relayer_identity=_relayer_identity(environ),
+        trust=trust,
+        relayer_identity=bytes.fromhex(identity) if identity else None,
         clock=clock,
         http=http,
         pause=pause,
@@ -134,15 +139,3 @@ def active_traces(
     if settings.disabled or not settings.active.persist_transcripts:
         return None
     return ActiveTraces(root or state_directory(environ), settings.active.transcript_dir)
-
-
-def _relayer_identity(environ: Mapping[str, str]) -> bytes | None:
-    text = environ.get(IDENTITY_VARIABLE, "").strip()
-    if not text:
-        return None
-    if not re.fullmatch(r"[0-9a-fA-F]{64}", text):
-        issue = SettingsIssue(
-            IDENTITY_VARIABLE, "is no relayer identity", "give its 64 hexadecimal digits, or unset it"
-        )
-        raise SettingsError(issue)
-    return bytes.fromhex(text)

@@ -216,11 +216,8 @@ def _proxy_to(endpoint: RelayerAddress) -> str | None:
 
 def _authorities() -> ssl.SSLContext:
     """Return the trusted certificate authorities: those of SSL_CERT_FILE or SSL_CERT_DIR if set, else those of certifi."""
-    if os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR"):
-        return ssl.create_default_context(
-            cafile=os.environ.get("SSL_CERT_FILE") or None, capath=os.environ.get("SSL_CERT_DIR") or None
-        )
-    return ssl.create_default_context(cafile=certifi.where())
+    file, folder = os.environ.get("SSL_CERT_FILE") or None, os.environ.get("SSL_CERT_DIR") or None
+    return ssl.create_default_context(cafile=file if file or folder else certifi.where(), capath=folder)
 
 
 def _is_untrusted(error: BaseException | None) -> bool:
@@ -467,7 +464,6 @@ _ABOUT_ONE: Final = frozenset(
 )
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
-_FleetWork = Callable[[int], Awaitable[FleetList]]
 _jitter = secrets.SystemRandom()
 
 
@@ -589,9 +585,8 @@ class RelayerCaller:
             self._ended(None)
         except GatewayError as error:
             # Another account may end its share at any time. That is not an outage of this gateway's memory.
-            if not (
-                call.identity is not None and call.identity.is_guest and isinstance(error, RelayerRefused)
-            ):
+            by_guest = call.identity is not None and call.identity.is_guest
+            if not (by_guest and isinstance(error, RelayerRefused)):
                 self._ended(error)
             raise
         else:
@@ -641,7 +636,13 @@ class RelayerCaller:
             failure: GatewayError
             try:
                 used = 0 if call.identity is None else self.present(call.identity).generation
-                answer = await self._once(call, limit)
+                signed = await self._signed(call, limit)
+                # The transport's timeout is one second later, so that the call's deadline takes effect first.
+                patience = max(limit.remaining, 0.001) + 1
+                sent = self._transport.send(
+                    call.method, call.target, body=signed.body, headers=signed.headers, patience=patience
+                )
+                answer = self._proven(await sent, signed)
                 if answer.status < 300:
                     return answer
                 refusal = ProvenRefusal.parse(answer)
@@ -693,15 +694,6 @@ class RelayerCaller:
         except RelayerUntrusted as error:
             self.breaker.failed_by(error)
             raise
-
-    async def _once(self, call: ApiCall, limit: _Deadline) -> HttpAnswer:
-        signed = await self._signed(call, limit)
-        remaining = max(limit.remaining, 0.001)
-        # The transport's timeout is one second later, so that the call's deadline takes effect first.
-        answer = await self._transport.send(
-            call.method, call.target, body=signed.body, headers=signed.headers, patience=remaining + 1
-        )
-        return self._proven(answer, signed)
 
     def _proven(self, answer: HttpAnswer, signed: _Signed) -> HttpAnswer:
         """Verify a response and return it. A response of a public route has no proof and is returned if it is successful.
@@ -784,9 +776,7 @@ class RelayerCaller:
         Generations are followed upwards only: a relayer cannot make a gateway use a secret again that a rotation has replaced.
         """
         told, identity = refusal.generation, call.identity
-        if refusal.code != "wrong_generation" or told is None or identity is None:
-            return False
-        if told <= used:
+        if refusal.code != "wrong_generation" or told is None or identity is None or told <= used:
             return False
         # Another call may have learned of a later one meanwhile.
         self._generations[identity.account, identity.namespace] = max(told, self.present(identity).generation)
@@ -803,12 +793,12 @@ class RelayerCaller:
             raise self._unproven(answer)
         return self._parsed(answer, KeysResponse)
 
-    async def _bounded(self, step: str, work: _FleetWork, seconds: float) -> FleetList:
+    async def _bounded(self, work: Callable[[int], Awaitable[FleetList]], seconds: float) -> FleetList:
         try:
             async with asyncio.timeout(seconds):
                 return await work(self._now())
         except TimeoutError as error:
-            raise DeadlineExceeded(step) from error
+            raise DeadlineExceeded("keys") from error
 
     def _parsed(self, answer: HttpAnswer, shape: type[AnswerT]) -> AnswerT:
         try:

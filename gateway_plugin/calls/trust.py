@@ -220,10 +220,15 @@ class TrustedFleetKeys:
 
     async def _current_list(self, now: int) -> FleetList:
         async with self._fetching:
-            if self._list is None or not self._fresh(now):
-                self._list = await self.fetch(now)
+            known = self._list
+            if (
+                known is None
+                or not 0 <= now - self._fetched_at < _FETCH_EVERY_SECONDS
+                or now - known.issued_at >= MAX_AGE_SECONDS
+            ):
+                known = self._list = await self.fetch(now)
                 self._fetched_at = now
-            return self._list
+            return known
 
     async def fetch(self, now: int) -> FleetList:
         """Fetch the list and verify that the expected identity signed it; pin the identity if none is. Raises like `current`."""
@@ -257,11 +262,6 @@ class TrustedFleetKeys:
     def drop(self) -> None:
         """Discard the list, so that the next use fetches a new one."""
         self._list = None
-
-    def _fresh(self, now: int) -> bool:
-        assert self._list is not None
-        age = now - self._fetched_at
-        return 0 <= age < _FETCH_EVERY_SECONDS and now - self._list.issued_at < MAX_AGE_SECONDS
 
 
 def _differ(found: bytes, wanted: bytes) -> str:

@@ -21,7 +21,7 @@ from gateway_plugin.calls.clock import Clock
 from gateway_plugin.capture.filters import judge, judge_cleaned, looked_at
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.keys.identity import NamespaceRef, audience_name, parse_session_key
+from gateway_plugin.keys.identity import audience_name, parse_session_key
 from gateway_plugin.outbox.queue import (
     Outbox,
     OutboxFull,
@@ -473,31 +473,29 @@ class Capturer:
                     room=room if grouped else None,
                 )
                 if captured.cursor == cursor:
-                    return self._report(captured, queued=0)
+                    return self._report(captured)
+                request = captured.request
                 update = ValueUpdate(owner, name, captured.cursor.encode().encode(), kept.revision)
                 try:
-                    report = await self._queue(captured, owner, update, now_ms)
+                    if request is None:
+                        await off_loop(self._outbox, self._outbox.compare_and_set, update)
+                    else:
+                        item = OutboxItem(owner, request, now_ms)
+                        await off_loop(self._outbox, self._outbox.put, item, update)
                 except RevisionConflict:
                     # Another process has just captured turns of this session, so find out again which messages are new.
                     continue
-                if grouped and captured.request is not None:
-                    said = [item for item in captured.request.turns if item.role is Role.USER]
-                    speakers = [item.speaker or turn.host.sender or "" for item in said]
+                report = self._report(captured)
+                if grouped and request is not None:
+                    said = [one for one in request.turns if one.role is Role.USER]
+                    speakers = [one.speaker or turn.host.sender or "" for one in said]
                     self._senders.add(space, speakers, now=now)
                 return report
             detail = "another process is capturing the same session"
             return CaptureReport("failed", waiting=self._outbox.waiting(), detail=detail)
 
-    async def _queue(
-        self, captured: Captured, owner: NamespaceRef, update: ValueUpdate, now_ms: int
-    ) -> CaptureReport:
-        if captured.request is None:
-            await off_loop(self._outbox, self._outbox.compare_and_set, update)
-            return self._report(captured, queued=0)
-        await off_loop(self._outbox, self._outbox.put, OutboxItem(owner, captured.request, now_ms), update)
-        return self._report(captured, queued=len(captured.request.turns))
-
-    def _report(self, captured: Captured, *, queued: int) -> CaptureReport:
+    def _report(self, captured: Captured) -> CaptureReport:
+        queued = 0 if captured.request is None else len(captured.request.turns)
         return CaptureReport(
             "queued" if queued else "empty",
             new=captured.new,

@@ -22,13 +22,8 @@ from gateway_plugin.turn.gates import effective_length, is_control_text, is_slas
 from gateway_plugin.turn.query import clip_middle
 from relayer.wire.fields import MAX_TEXT_BYTES, Role, one_line
 
-FILLER: Final = frozenset(
-    (files("gateway_plugin.text") / "data" / "filler.txt")
-    .read_text("utf-8")
-    .strip()
-    .replace("\n", "|")
-    .split("|")
-)
+_FILLER_FILE: Final = files("gateway_plugin.text") / "data" / "filler.txt"
+FILLER: Final = frozenset(re.split(r"[|\n]", _FILLER_FILE.read_text("utf-8").strip()))
 """Case-folded phrases without information; a message that consists of them only is dropped (MW-15)."""
 
 TRIGGERS: Final = re.compile(

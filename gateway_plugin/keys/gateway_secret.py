@@ -107,14 +107,11 @@ def _take(environ: MutableMapping[str, str], name: str) -> str | None:
 
 def _from_file(environ: MutableMapping[str, str], notify: Callable[[str], None], *, create: bool) -> bytes:
     path = secret_path(environ)
-    if environ.get(_FILE_VARIABLE):
-        try:
-            return _parse(path)
-        except FileNotFoundError as error:
-            raise IdentityError(f"MEMRELAY_SECRET_FILE names {path}, which does not exist") from error
     try:
         return _parse(path)
     except FileNotFoundError as error:
+        if environ.get(_FILE_VARIABLE):
+            raise IdentityError(f"MEMRELAY_SECRET_FILE names {path}, which does not exist") from error
         if not create:
             raise IdentityError(
                 "this gateway has no secret yet, and none is created while memory is switched off: unset MEMRELAY_DISABLE"

@@ -32,7 +32,7 @@ from typing import Final
 from urllib.parse import quote
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.keys.invitations import Invitation
+from gateway_plugin.keys.invitations import BACKDATED, Invitation
 from relayer.wire import codec as base64url
 from relayer.wire import names
 from relayer.wire.codec import InvalidName, Malformed, NotAccepted
@@ -139,18 +139,9 @@ _PEER_WORDS: Final = frozenset({"direct", "dm", "private"})
 # rest begin runs that no chat began.
 _NO_PLATFORM: Final = frozenset(
     {
-        "main",
-        "cli",
-        "api",
-        "cron",
-        "heartbeat",
-        "hook",
-        "dream",
-        "subagent",
-        "active-memory",
-        "memory-capture",
+        "main", "cli", "api", "cron", "heartbeat", "hook", "dream", "subagent", "active-memory", "memory-capture",
     }
-)
+)  # fmt: skip
 # Platform and account may stand before the word; further right, words belong to ids.
 _AUDIENCE_REACH: Final = 3
 
@@ -324,8 +315,6 @@ class NamespaceScope(StrEnum):
 
 CERTIFICATE_SECONDS: Final = 24 * 3600
 _RENEW_BEFORE_END: Final = 3600
-# A relayer whose clock is a little behind must not take a fresh certificate for one of the future.
-_BACKDATED: Final = 300
 _RIGHTS: Final = (Right.READ, Right.WRITE)
 # Certificates of persons and for shared namespaces are valid for ten minutes; the latter are renewed two minutes before.
 _SHORT_SECONDS: Final = 600
@@ -353,7 +342,7 @@ def mint(
         agent_key=bytes(root.agent(agent).identity.verify_key),
         namespaces=(whose, f"{whose}/*"),
         rights=rights,
-        not_before=max(now - _BACKDATED, 0),
+        not_before=max(now - BACKDATED, 0),
         not_after=now + seconds,
         serial=secrets.token_bytes(SERIAL_SIZE),
     )
@@ -430,11 +419,8 @@ class Identity:
     @property
     def shown(self) -> str:
         """Return the namespace as a person types it; one of another account with the start of its id: ``coder@0x1a2b3c4d``."""
-        return (
-            f"{typed(self.namespace)}@{self.account[:_SHOWN_OF_ACCOUNT]}"
-            if self.is_guest
-            else typed(self.namespace)
-        )
+        account = f"@{self.account[:_SHOWN_OF_ACCOUNT]}" if self.is_guest else ""
+        return typed(self.namespace) + account
 
     @property
     def ref(self) -> NamespaceRef:

@@ -27,7 +27,7 @@ _PREFIX: Final = "memrelay-invitation-1."
 _LABEL: Final = "memrelay/v1/invitation"
 _KEY_SIZE: Final = 32
 # A relayer whose clock is a little behind must not take a fresh certificate for one of the future.
-_BACKDATED: Final = 300
+BACKDATED: Final = 300
 _LATEST: Final = 253_402_300_799  # the end of the year 9999
 _RENEW: Final = "ask its owner for a new one: memrelay-gateway share NAMESPACE --with-key KEY"
 
@@ -84,7 +84,7 @@ class Invitation:
             agent_key=agent_key,
             namespaces=(namespace,),
             rights=(Right.READ, Right.WRITE) if writes else (Right.READ,),
-            not_before=max(now - _BACKDATED, 0),
+            not_before=max(now - BACKDATED, 0),
             not_after=now + seconds,
             serial=secrets.token_bytes(SERIAL_SIZE),
         )

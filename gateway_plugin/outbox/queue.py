@@ -378,10 +378,8 @@ class _Database:
             try:
                 connection.execute("PRAGMA journal_mode=WAL")
             except sqlite3.OperationalError as error:
-                if (
-                    error.sqlite_errorcode & _PRIMARY_CODE != sqlite3.SQLITE_BUSY
-                    or time.monotonic() > deadline
-                ):
+                busy = error.sqlite_errorcode & _PRIMARY_CODE == sqlite3.SQLITE_BUSY
+                if not busy or time.monotonic() > deadline:
                     raise
                 time.sleep(_BUSY_PAUSE)
             else:
@@ -658,8 +656,7 @@ class Outbox:
 
     def get(self, owner: NamespaceRef, name: str) -> Versioned:
         """Return a value; one that cannot be decrypted counts as never set."""
-        (found,) = self.get_all(((owner, name),))
-        return found
+        return self.get_all(((owner, name),))[0]
 
     def get_all(self, wanted: Sequence[tuple[NamespaceRef, str]]) -> list[Versioned]:
         """Return values as `get` does, in the order of ``wanted``, by one query."""

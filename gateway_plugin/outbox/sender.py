@@ -288,21 +288,26 @@ class Sender:
                 await off_loop(self._outbox, self._meanwhile)
 
     async def _try(self, item: OutboxItem) -> None:
-        namespace = item.owner.namespace
+        namespace, loop = item.owner.namespace, asyncio.get_running_loop()
         try:
             if await self._attempted(item):
                 self._pauses.delivered(namespace)
         except GatewayError as error:
             full = isinstance(error, RelayerRefused) and error.code == _FULL
-            now = asyncio.get_running_loop().time()
-            self._pauses.failed(namespace, error, now, at_least=_FULL_PAUSE if full else 0.0)
+            self._pauses.failed(namespace, error, loop.time(), at_least=_FULL_PAUSE if full else 0.0)
             if full:
-                self._tell(
-                    item.owner.agent,
-                    f"captured turns of agent {item.owner.agent} wait in the outbox: {error}",
-                )
+                agent = item.owner.agent
+                self._tell(agent, f"captured turns of agent {agent} wait in the outbox: {error}")
         except Exception as error:  # noqa: BLE001 - one bad item must not stop the others
-            await self._failed_strangely(item, error)
+            kind = type(error).__name__
+            self._strange[item.key] += 1
+            if self._strange[item.key] < _STRANGE_FAILURES:
+                strange = GatewayError(f"a captured turn could not be sent ({kind})")
+                self._pauses.failed(namespace, strange, loop.time())
+            else:
+                del self._strange[item.key]
+                self._pauses.end(namespace)
+                await self._give_up(item, f"it could not be sent ({kind})")
         async with self._progress:
             self._progress.notify_all()
         # A caller that waits for the relayer does not wait for this machine's disk.
@@ -354,17 +359,6 @@ class Sender:
                 return
         self._outbox.pass_over(item)
         self.delivered += 1
-
-    async def _failed_strangely(self, item: OutboxItem, defect: Exception) -> None:
-        kind = type(defect).__name__
-        self._strange[item.key] += 1
-        if self._strange[item.key] < _STRANGE_FAILURES:
-            error = GatewayError(f"a captured turn could not be sent ({kind})")
-            self._pauses.failed(item.owner.namespace, error, asyncio.get_running_loop().time())
-            return
-        del self._strange[item.key]
-        self._pauses.end(item.owner.namespace)
-        await self._give_up(item, f"it could not be sent ({kind})")
 
     async def _give_up(self, item: OutboxItem, reason: str) -> None:
         await off_loop(self._outbox, self._outbox.refused, item, reason)

@@ -23,9 +23,8 @@ from gateway_plugin.client import RecallCache, RelayerClient
 from gateway_plugin.errors import DeadlineExceeded, GatewayError
 from gateway_plugin.host_model import HostModelUnavailable, LentModel, given_answer, host_question
 from gateway_plugin.keys.identity import Identity, typed
-from gateway_plugin.recall.formatting import TRUSTED, format_summary
+from gateway_plugin.recall.formatting import TRUSTED, format_summary, may_be_told
 from gateway_plugin.settings.model import PluginSettings
-from gateway_plugin.text.wrappers import scan
 from gateway_plugin.turn.gates import Turn
 from gateway_plugin.turn.query import Query
 from relayer.wire.calls import Breaker
@@ -73,8 +72,6 @@ class ActiveTraces:
 # A model cannot respond in less time than this, in seconds.
 _LEAST_SECONDS: Final = 0.05
 _MAX_MODEL: Final = 256
-# Hosts have a level "max", which the protocol does not have; this is the protocol's highest.
-_MOST_THINKING: Final = "xhigh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +162,7 @@ class ActiveRecaller:
         reminder = self._read(answer)
         # If the relayer does not have the model of the settings, its text is not ascribed to that model.
         named = self._settings.active.model
-        if not named or not answer.model_missing or answer.reason in {"model_timeout", "model_unavailable"}:
+        if not named or not answer.model_missing or timed_out:
             return reminder
         instead = f"{answer.model} was asked instead" if answer.model else "no other model was used"
         return replace(reminder, detail=f"the relayer has no model {named} (active.model); {instead}")
@@ -224,22 +221,19 @@ class ActiveRecaller:
         text = format_summary(answer.summary, settings=self._settings.active)
         if not text:
             return Reminder("empty")
-        verdict = scan(answer.summary)
-        if verdict.blocked or verdict.suspect:
+        if not may_be_told(answer.summary):
             # The summary probably repeats an instruction from a memory. Neither it nor the hits may enter the prompt.
             return Reminder("empty", detail="the model's answer looks like an instruction and was dropped")
         return Reminder("ok", text, answer.summary)
 
     def _request(self, turn: Turn, query: Query) -> ActiveRecallRequest:
         active, policy = self._settings.active, self._settings.capture.redaction
+        fallback = active.model_fallback_policy
         # Fields that are not set are left out, so that an older relayer that does not know them accepts the request.
-        thinking = _MOST_THINKING if active.thinking == "max" else active.thinking
         about_model = {
-            "thinking": thinking if thinking != "off" else "",
+            "thinking": active.thinking if active.thinking != "off" else "",
             "model": (active.model or turn.host.model or active.model_fallback)[:_MAX_MODEL],
-            "model_fallback": active.model_fallback_policy
-            if active.model_fallback_policy != "default-remote"
-            else "",
+            "model_fallback": fallback if fallback != "default-remote" else "",
         }
         return ActiveRecallRequest(
             query=query.search,

@@ -47,12 +47,8 @@ from relayer.wire.service import (
 SECONDS: Final = 30.0
 """The deadline of a consolidation call, in seconds: with many memories, the relayer takes seconds to compare a page."""
 
-_COUNTS, _PLACES, _RUN, _REPORT = (
-    "consolidation-counts",
-    "consolidation-places",
-    "consolidation-run",
-    "consolidation-report",
-)
+_COUNTS, _PLACES = "consolidation-counts", "consolidation-places"
+_RUN, _REPORT = "consolidation-run", "consolidation-report"
 # Bound the counts of a namespace to some kilobytes. The memories that were recalled longest ago are dropped first.
 _MAX_COUNTED: Final = 500
 _MAX_PLACES: Final = 200
@@ -217,22 +213,18 @@ class RecallCounts:
     def persist(self) -> None:
         """Add the recorded hits to the stored counts. Raises `OutboxUnavailable`; the next call tries again."""
         with self._persisting:
-            self._write()
-
-    def _write(self) -> None:
-        with self._lock:
-            noted, self._unwritten = self._unwritten, []
-            unlisted = self._used - self._listed
-        try:
-            for owner in unlisted:
-                self._list(owner)
-            for owner in dict.fromkeys(one[0] for one in noted):
-                mine = [one for one in noted if one[0] == owner]
-                self._add(owner, mine)
-                noted = [one for one in noted if one[0] != owner]
-        finally:
             with self._lock:
-                self._unwritten = [*noted, *self._unwritten]
+                noted, self._unwritten = self._unwritten, []
+                unlisted = self._used - self._listed
+            try:
+                for owner in unlisted:
+                    self._list(owner)
+                for owner in dict.fromkeys(one[0] for one in noted):
+                    self._add(owner, [one for one in noted if one[0] == owner])
+                    noted = [one for one in noted if one[0] != owner]
+            finally:
+                with self._lock:
+                    self._unwritten = [*noted, *self._unwritten]
 
     def counts(self, owner: NamespaceRef) -> dict[str, Counted]:
         """Return the stored counts of a namespace, by memory id. Raises `OutboxUnavailable`."""
@@ -306,7 +298,6 @@ class Consolidator:
         self._settings = settings
         self._clock = clock
         self._gateway = gateway
-        self._schedule = settings.schedule
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -328,7 +319,7 @@ class Consolidator:
         with contextlib.suppress(OutboxUnavailable):
             since = await asyncio.to_thread(self._last_run, since)
         while True:
-            if self._clock.now() >= next_time(self._schedule, since):
+            if self._clock.now() >= next_time(self._settings.schedule, since):
                 since = self._clock.now()
                 await self._due(since)
             # So that commands, which are other processes, see the counts of the last seconds.
@@ -362,7 +353,7 @@ class Consolidator:
         """Store that a run starts now, and return True; return False if another process has already started it."""
         found = self._outbox.get(self._gateway, _RUN)
         known = _loaded(found.value)
-        if isinstance(known, int | float) and next_time(self._schedule, float(known)) > now:
+        if isinstance(known, int | float) and next_time(self._settings.schedule, float(known)) > now:
             return False
         try:
             value = json.dumps(now).encode()

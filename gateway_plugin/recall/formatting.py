@@ -171,10 +171,13 @@ def format_memories(
     while shown and not _fits(block, settings):
         shown.pop()
         block = _block([items[place] for place in shown], settings, now)
-    left_out = _left_out([items[place] for place in visible if place not in shown], settings)
-    told = _block([items[place] for place in shown], settings, now, left_out)
-    if left_out and _fits(told, settings):
-        return told, shown
+    left_out = [items[place].id for place in visible if place not in shown and items[place].id]
+    if left_out and settings.format is Format.MEMRELAY:
+        named = ", ".join(left_out[:_MOST_NAMED])
+        hint = f"({len(left_out)} more found, without room here: memory_get {named})"
+        told = _block([items[place] for place in shown], settings, now, hint)
+        if _fits(told, settings):
+            return told, shown
     return block if shown else "", shown
 
 
@@ -187,13 +190,6 @@ def _excerpt(item: RecalledMemory) -> RecalledMemory:
     text = f"{_CUT * bool(item.text[:start].strip())}{item.passage}{_CUT * bool(item.text[end:].strip())}"
     rest = f" (a passage; all of it: memory_get {item.id})" if item.id else ""
     return replace(item, text=f"{text.strip()}{rest}")
-
-
-def _left_out(items: Sequence[RecalledMemory], settings: RecallSettings) -> str:
-    ids = [item.id for item in items if item.id]
-    if not ids or settings.format is not Format.MEMRELAY:
-        return ""
-    return f"({len(ids)} more found, without room here: memory_get {', '.join(ids[:_MOST_NAMED])})"
 
 
 def _fits(block: str, settings: RecallSettings) -> bool:
@@ -365,7 +361,7 @@ def select(
             plain = folded(hit.text)
             repeats = plain in said or any(plain in line for line in always)
             outcomes[hit.id] = "duplicate" if repeats else ""
-            said.add(folded(hit.text))
+            said.add(plain)
     passed = [hit for hit in found if not outcomes[hit.id]][: settings.max_results]
     items = [_item(hit, hearing, former=former) for hit in passed]
     text, places = format_memories(items, settings, now)

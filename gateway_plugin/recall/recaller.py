@@ -480,8 +480,7 @@ class Recaller:
         injection = self._injection(
             "ok" if selected.text else "empty", start, selected, answer, detail=trace.detail
         )
-        session.echoes.injected(line.text for line in standing.lines)
-        injection = replace(injection, standing=standing.text, always=standing.lines)
+        injection = self._with_standing(turn, session, injection)
         kept_out = (HitTrace(one.id, one.relevance, "unmentioned", wish=one.by) for one in answer.unmentioned)
         return injection, replace(
             trace,

@@ -176,21 +176,17 @@ class Shares:
         )
 
     def _open(self, agent: str, holder: KeyHolder) -> tuple[Identity, ...]:
-        stored = self._read()
-        own = () if self._root is None else _shares_in(stored, self._root.account)
-        root, keys = self._root, holder.agent(agent)
+        stored, root, keys = self._read(), self._root, holder.agent(agent)
         guests = []
         for name, text in sorted(stored.accepted.get(holder.account, {}).get(agent, {}).items()):
             try:
                 guests.append(invited(keys, Invitation.open(text, keys)))
             except IdentityError as error:
                 self._notify_once(f"{name} is not recalled: {error}")
-        readers = (
-            root.reader(agent, one.namespace, writes=one.writes)
-            for one in own
-            if root is not None and one.agent == agent
-        )
-        return (*readers, *guests)
+        if root is None:
+            return tuple(guests)
+        own = (one for one in _shares_in(stored, root.account) if one.agent == agent)
+        return (*(root.reader(agent, one.namespace, writes=one.writes) for one in own), *guests)
 
     def may_write(self, identity: Identity, shared: Identity) -> bool:
         """Return whether an agent may write to a namespace that is shared with it; raises like `all`."""
@@ -335,9 +331,8 @@ def shared_namespace(name: str) -> str:
     first, *below = name.strip().split("/")
     whose = "default" if first.strip().casefold() == "main" else names.as_shown(first)
     parts = [whose, *(names.as_shown(part) for part in below)]
-    if not names.is_normal_namespace("/".join(parts)):
-        return names.namespace(*parts)
-    return "/".join(parts)
+    shown = "/".join(parts)
+    return shown if names.is_normal_namespace(shown) else names.namespace(*parts)
 
 
 async def recall_shared(
@@ -371,11 +366,8 @@ async def recall_shared(
     for identity, other in zip(shared, others, strict=True):
         if isinstance(other, GatewayError):
             reason = str(other)
-            if (
-                identity.is_guest
-                and isinstance(other, RelayerRefused)
-                and other.code in {"unauthorized", "account_revoked"}
-            ):
+            code = other.code if isinstance(other, RelayerRefused) else ""
+            if identity.is_guest and code in {"unauthorized", "account_revoked"}:
                 reason = "its owner has ended the share, or the relayer does not serve that account any more"
             unavailable.append(f"{identity.shown} is left out: {reason}")
             continue

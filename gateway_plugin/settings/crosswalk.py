@@ -154,7 +154,7 @@ class _Reader:
         self._tree: dict[str, Any] = {}
         self._said_by: dict[Path, str] = {}
         self._active_style = False
-        self._timeout: tuple[str, Any] | None = None
+        self._timeout: Any = None
         self._preset: dict[str, Any] = {}
         self._unused: list[str] = []
         self._drafts: dict[str, Any] = {}
@@ -171,7 +171,11 @@ class _Reader:
         if self._active_style and "mode" not in recall:
             self._put(("recall", "mode"), "active", "agents")
         if self._timeout is not None:
-            self._put_timeout(*self._timeout)
+            # It is for the mode that is on; a value too long for direct mode is always active mode's.
+            mode = recall.get("mode", self._preset.get("recall", {}).get("mode"))
+            long = isinstance(self._timeout, int) and self._timeout > _MOST_DIRECT_MS
+            path = ("active", "timeout_ms") if mode == "active" or long else ("recall", "deadline_ms")
+            self._put(path, self._timeout, "timeoutMs")
         if self._drafts:
             self._put_drafts()
         if self.issues:
@@ -179,13 +183,6 @@ class _Reader:
         if self._unused:
             self._tree["unused"] = tuple(self._unused)
         return merged_into(self._preset, self._tree)
-
-    def _put_timeout(self, key: str, value: Any) -> None:
-        """Set active-memory's timeout for the mode that is on; a value too long for direct mode is always active mode's."""
-        mode = self._tree["recall"].get("mode", self._preset.get("recall", {}).get("mode"))
-        long = isinstance(value, int) and value > _MOST_DIRECT_MS
-        path = ("active", "timeout_ms") if mode == "active" or long else ("recall", "deadline_ms")
-        self._put(path, value, key)
 
     def _put_drafts(self) -> None:
         penalty, patterns = (self._drafts.get(name) for name in DRAFTS)
@@ -211,7 +208,13 @@ class _Reader:
         name = _snake(key)
         spelled = ".".join((*map(_camel, at), key))
         if name in shape:
-            self._known(spelled, name, value, at, shape)
+            inner = shape[name]
+            if not isinstance(inner, dict):
+                self._put((*at, name), self._filled(spelled, value), spelled)
+            elif isinstance(value, Mapping):
+                self.read(value, (*at, name), inner)
+            else:
+                self._complain(spelled, "must be an object", "use { ... } with the settings inside")
         elif "." in key and not at:
             head, _, tail = key.partition(".")
             inner = shape.get(_snake(head))
@@ -224,15 +227,6 @@ class _Reader:
         else:
             self._upstream(key, name, value)
 
-    def _known(self, spelled: str, name: str, value: Any, at: Path, shape: Shape) -> None:
-        inner = shape[name]
-        if not isinstance(inner, dict):
-            self._put((*at, name), self._filled(spelled, value), spelled)
-        elif isinstance(value, Mapping):
-            self.read(value, (*at, name), inner)
-        else:
-            self._complain(spelled, "must be an object", "use { ... } with the settings inside")
-
     def _upstream(self, key: str, name: str, value: Any) -> None:
         if key == "preset":
             if isinstance(value, str) and value in PRESETS:
@@ -240,7 +234,7 @@ class _Reader:
             else:
                 self._complain("preset", "is not known", f"use one of {', '.join(PRESETS)}")
         elif key == "timeoutMs":
-            self._timeout = (key, value)
+            self._timeout = value
         elif key in WITHOUT_EFFECT:
             self._unused.append(key)
         elif key in DRAFTS:

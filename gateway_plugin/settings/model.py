@@ -204,6 +204,7 @@ CronLine = Annotated[str, Field(max_length=100), AfterValidator(_cron)]
 Url = Annotated[str, AfterValidator(_url)]
 Secret = Annotated[SecretStr, AfterValidator(_key)]
 AccountId = Annotated[str, AfterValidator(_account)]
+# Hosts have a level "max", which the protocol does not have; "xhigh" is the protocol's highest.
 Thinking = Annotated[
     Literal["off", "minimal", "low", "medium", "high", "xhigh", "adaptive", "max"],
     AfterValidator(lambda effort: "xhigh" if effort == "max" else effort),
@@ -230,13 +231,8 @@ _VARIABLES: Final = (
     "STAGING_URL", "URL",
 )  # fmt: skip
 """The environment variables that a gateway reads, without their prefix."""
-_NEVER_EMPTY: Final = frozenset(_VARIABLES) - {
-    "DISABLE",
-    "MCP_DEBUG",
-    "OPENCLAW_CONFIG",
-    "OPENCLAW_FILES",
-    "OPENCLAW_TEMPLATES",
-}
+_MAY_BE_EMPTY: Final = {"DISABLE", "MCP_DEBUG", "OPENCLAW_CONFIG", "OPENCLAW_FILES", "OPENCLAW_TEMPLATES"}
+_NEVER_EMPTY: Final = frozenset(_VARIABLES) - _MAY_BE_EMPTY
 # Similarity from which on an unknown variable counts as a misspelt one of ours. The relayer's variables, which may be set
 # in the same environment, are less similar to ours, except for those in `_OF_RELAYERS`.
 _MISSPELT: Final = 0.75
@@ -785,8 +781,7 @@ def _shape(model: type[BaseModel]) -> crosswalk.Shape:
         if name in UNSETTABLE:
             continue
         inner = info.annotation
-        nested = isinstance(inner, type) and issubclass(inner, BaseModel)
-        shape[name] = _shape(inner) if nested and isinstance(inner, type) else None
+        shape[name] = _shape(inner) if isinstance(inner, type) and issubclass(inner, BaseModel) else None
     return shape
 
 

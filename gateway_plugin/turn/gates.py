@@ -255,12 +255,9 @@ class Hearing:
         """
         if memory.audience == _GROUP:
             return memory.source.sender in self.own
-        return memory.audience != "agent" or memory.trust != "user" or not self._for_another
-
-    @property
-    def _for_another(self) -> bool:
-        """Return whether it is known that the person who asks is not the owner."""
-        return bool(self.owners) and self.own.isdisjoint(self.owners)
+        # Whether it is known that the person who asks is not the owner.
+        for_another = bool(self.owners) and self.own.isdisjoint(self.owners)
+        return memory.audience != "agent" or memory.trust != "user" or not for_another
 
 
 def filters_of(memory: Memory | ProfileLine) -> tuple[str, ...]:
@@ -302,13 +299,9 @@ def voice(memory: Memory, hearing: Hearing, *, noted: bool, user: str = _USER) -
     ``noted`` says that a language model wrote the memory.
     """
     own, source = hearing.is_own(memory), memory.source
-    where = (
-        ""
-        if memory.audience != _GROUP
-        else " in a group"
-        if not source.place
-        else f" in the group {source.place}"
-    )
+    where = ""
+    if memory.audience == _GROUP:
+        where = f" in the group {source.place}" if source.place else " in a group"
     person = user if own else _other(memory, hearing, user)
     if noted:
         return "noted by a model" if own else f"noted by a model of what was said{where}"
@@ -491,34 +484,12 @@ _RUN_TRIGGERS: Final = {
 _NEVER_CAPTURED: Final = frozenset(_RUN_TRIGGERS.values()) | {"memory", "manual"}
 
 _COMMANDS: Final = frozenset(
-    [
-        "status",
-        "model",
-        "models",
-        "reset",
-        "new",
-        "approve",
-        "deny",
-        "stop",
-        "memory",
-        "active-memory",
-        "verbose",
-        "trace",
-        "compact",
-        "think",
-        "help",
-        "commands",
-        "restart",
-        "config",
-        "debug",
-        "usage",
-        "context",
-        "whoami",
-        "queue",
-        "elevated",
-        "exec",
-    ]
-)
+    {
+        "status", "model", "models", "reset", "new", "approve", "deny", "stop", "memory", "active-memory", "verbose",
+        "trace", "compact", "think", "help", "commands", "restart", "config", "debug", "usage", "context", "whoami",
+        "queue", "elevated", "exec",
+    }
+)  # fmt: skip
 _ASKING: Final = ("?", "\uff1f", "\u061f")
 # In characters; "ok?" is no question.
 _SHORTEST_QUESTION: Final = 4
@@ -566,11 +537,9 @@ def effective_length(text: str) -> int:
     Wide ones (Chinese, Japanese, Korean) count as two, because one of them says about as much as two others.
     """
     line = one_line(text)
-    return (
-        len(line)
-        if line.isascii()
-        else sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
-    )
+    if line.isascii():
+        return len(line)
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
 
 
 def may_ask(text: str) -> bool:
@@ -632,11 +601,8 @@ def _run_kind(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | N
     run = turn.session.run
     if run in _OWN_RUNS or turn.host.run_id.startswith("active-memory-"):
         return f"this is {_OWN_RUNS.get(run, _OWN_RUNS[RunKind.ACTIVE_MEMORY])}"
-    if (
-        turn.host.inter_session
-        or turn.host.run_id.startswith("announce:")
-        or turn.session.key.startswith("announce:")
-    ):
+    announced = any(name.startswith("announce:") for name in (turn.host.run_id, turn.session.key))
+    if turn.host.inter_session or announced:
         return "the message comes from another session, not from a person"
     word = _RUN_TRIGGERS.get(run)
     skipped = word in settings.recall.skip_triggers if purpose is Purpose.RECALL else word is not None
@@ -703,11 +669,8 @@ def _min_length(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str |
     if purpose is Purpose.CAPTURE or length >= least:
         return None
     # The relayer decides whether a prompt asks for something; active mode would call a model for each "ok, cool".
-    if (
-        purpose is Purpose.RECALL
-        and may_ask(turn.query)
-        and "min_prompt_length" not in settings.recall.model_fields_set
-    ):
+    is_default = "min_prompt_length" not in settings.recall.model_fields_set
+    if purpose is Purpose.RECALL and is_default and may_ask(turn.query):
         return None
     return f"prompt too short: {length} < {least}"
 

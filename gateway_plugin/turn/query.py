@@ -311,10 +311,8 @@ def _context(latest: str, history: Sequence[ChatMessage], settings: PluginSettin
     if mode is QueryMode.RECENT:
         heading, lines = "Recent conversation tail:", _recent(history, settings)
     else:
-        heading, lines = (
-            "Full conversation context:",
-            _all_that_fit(history, MAX_CONTEXT_CHARS - 1000 - len(latest)),
-        )
+        room = MAX_CONTEXT_CHARS - 1000 - len(latest)
+        heading, lines = "Full conversation context:", _all_that_fit(history, room)
     if not lines:
         return latest
     return "\n".join([heading, *lines, "", "Latest user message:", latest])

@@ -31,11 +31,6 @@ _STEP_SECONDS = 0.1
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
-def _default_data() -> Path:
-    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(home) / "memrelay-local"
-
-
 _Data = Annotated[
     Path | None,
     typer.Option(help="Data directory; default ~/.local/state/memrelay-local.", show_default=False),
@@ -57,10 +52,7 @@ def up(
             _fail(f"--port: it runs on {processes.port} already; infra/local/down first", USAGE)
         topology = Topology(folder, port or processes.port or FIRST_PORT)
         topology.prepare()
-        try:
-            store, *relayers, proxy, backup = _parts_of(topology)
-        except Missing as error:
-            _fail(str(error), USAGE)
+        store, *relayers, proxy, backup = _parts(topology)
         wanted = [part for part in (store, *relayers, proxy, backup) if part.name not in alive]
         if not alive:
             _check_ports(topology)
@@ -188,13 +180,9 @@ def _state(part: Part, topology: Topology, alive: dict[str, int]) -> str:
 
 def _parts(topology: Topology) -> list[Part]:
     try:
-        return _parts_of(topology)
+        return [topology.store(), *topology.relayers(), topology.proxy(), topology.backup()]
     except Missing as error:
         _fail(str(error), USAGE)
-
-
-def _parts_of(topology: Topology) -> list[Part]:
-    return [topology.store(), *topology.relayers(), topology.proxy(), topology.backup()]
 
 
 def _check_ports(topology: Topology) -> None:
@@ -227,7 +215,8 @@ end        infra/local/down; infra/local/down --purge removes the memories too""
 @contextmanager
 def _held(data: Path | None) -> Iterator[tuple[Path, Processes]]:
     """Let one command at a time work on a data directory."""
-    folder = (data or _default_data()).expanduser().absolute()
+    state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
+    folder = (data or state / "memrelay-local").expanduser().absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         try:

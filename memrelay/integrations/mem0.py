@@ -18,7 +18,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
-from types import TracebackType
 from typing import Any, Final, Self
 
 import memrelay
@@ -67,7 +66,9 @@ class Memory:
         said: Any = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
         said = [said] if isinstance(said, Mapping) else said
         where: dict[str, Any] = {"metadata": fields, "user": user_id, "session": run_id}
-        _check_messages(said)
+        for number, one in enumerate(said if isinstance(said, Sequence) else [said]):
+            if not isinstance(one, Mapping) or not {_ROLE, "content"} <= one.keys():
+                raise InvalidInput(f"messages[{number}]", "must be a mapping with role and content")
         if infer:
             added = [self._memory.add(said, **where)]
         else:
@@ -189,9 +190,7 @@ class Memory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _versions(self, version: str, user: str | None) -> tuple[StoredMemory, ...]:
@@ -226,12 +225,6 @@ def _parts(memory_id: str) -> tuple[str, str | None]:
 def _check_ids(**ids: str | None) -> None:
     if not any(value is not None for value in ids.values()):
         raise InvalidInput("user_id", "give at least one of user_id, agent_id and run_id")
-
-
-def _check_messages(messages: Any) -> None:
-    for number, one in enumerate(messages if isinstance(messages, Sequence) else [messages]):
-        if not isinstance(one, Mapping) or not {_ROLE, "content"} <= one.keys():
-            raise InvalidInput(f"messages[{number}]", "must be a mapping with role and content")
 
 
 def _scope(filters: Mapping[str, Any] | None) -> tuple[str | None, dict[str, Any] | None]:

@@ -236,9 +236,8 @@ class MemrelayStore(BaseStore):
             versions = {
                 each.id: each async for each in self._memory.list(states=("live", "superseded"), user=user)
             }
-            if not any(
-                _folded(each.text) in texts and _is_current(each, versions) for each in versions.values()
-            ):
+            alike = (each for each in versions.values() if _folded(each.text) in texts)
+            if not any(_is_current(each, versions) for each in alike):
                 await self._memory.erase(one.id, user=user)
         except RelayerRefused as error:
             # Another call has erased it, or has just put a new value, which stays.
