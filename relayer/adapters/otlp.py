@@ -20,7 +20,6 @@ from relayer.ports import RequestSpan
 
 # Timeout of one batch. It also limits how long a stopping relayer waits for an unavailable collector.
 _SEND_SECONDS: Final = 2
-_SERVER_ERROR: Final = 500
 
 
 class OtlpTraces:
@@ -53,7 +52,7 @@ class OtlpTraces:
             },
             start_time=span.ended_ns - span.took_ns,
         )
-        if span.status >= _SERVER_ERROR:
+        if span.status >= 500:
             made.set_status(StatusCode.ERROR)
         made.end(span.ended_ns)
 

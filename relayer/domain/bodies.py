@@ -164,8 +164,6 @@ def _unneeded(
                 yield items, _JOB_INPUT
         case JobFinished():
             yield from _unneeded_results(items, operation, seq, state)
-        case _:
-            return
 
 
 def _unneeded_results(

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import (
     Callable,
-    Collection,
     Iterable,
     Iterator,
     KeysView,
@@ -29,7 +28,7 @@ from collections.abc import (
 from collections.abc import Set as AbstractSet
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar, cast, overload
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,17 +37,14 @@ from relayer.domain.operations import RecordState
 
 V = TypeVar("V")
 T = TypeVar("T")
-D = TypeVar("D")
 
 
+@dataclass(slots=True, eq=False)
 class _Unread(Generic[T]):
     """A page that was not decoded yet: its keys, in order, and its encoded rows."""
 
-    __slots__ = ("encoded", "keys")
-
-    def __init__(self, keys: list[bytes], encoded: T) -> None:
-        self.keys = keys
-        self.encoded = encoded
+    keys: list[bytes]
+    encoded: T
 
 
 class PagedRows(MutableMapping[bytes, V], Generic[V, T]):
@@ -108,16 +104,6 @@ class PagedRows(MutableMapping[bytes, V], Generic[V, T]):
         self.unread -= len(value.keys)
         return cast("V", self._held[key])
 
-    @overload
-    def get(self, key: bytes, /) -> V | None: ...
-    @overload
-    def get(self, key: bytes, default: V, /) -> V: ...
-    @overload
-    def get(self, key: bytes, default: D, /) -> V | D: ...
-    def get(self, key: bytes, default: object = None, /) -> object:
-        """Return the value of a key, or the default if there is none."""
-        return self[key] if key in self._held else default
-
     def __setitem__(self, key: bytes, value: V) -> None:
         if self.unread and key in self._held:
             self[key]  # decode its page, which is not complete any more
@@ -133,6 +119,9 @@ class PagedRows(MutableMapping[bytes, V], Generic[V, T]):
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._held)
 
+    def __reversed__(self) -> Iterator[bytes]:
+        return reversed(self._held)
+
     def __len__(self) -> int:
         return len(self._held)
 
@@ -142,21 +131,19 @@ class PagedRows(MutableMapping[bytes, V], Generic[V, T]):
 
     def values(self) -> _Values[V]:
         """Return the values, in order; each page is decoded when the iteration reaches it."""
-        return _Values(self, self._held)
+        return _Values(self)
 
 
 class _Values(ValuesView[V]):
-    def __init__(self, rows: PagedRows[V, T], keys: dict[bytes, V | _Unread[T]]) -> None:
+    def __init__(self, rows: PagedRows[V, Any]) -> None:
         super().__init__(rows)
-        self._one: Callable[[bytes], V] = rows.__getitem__
-        self._keys: Collection[bytes] = keys.keys()
-        self._backwards: Callable[[], Iterator[bytes]] = keys.__reversed__
+        self._rows = rows
 
     def __iter__(self) -> Iterator[V]:
-        return map(self._one, self._keys)
+        return map(self._rows.__getitem__, self._rows.keys())
 
     def __reversed__(self) -> Iterator[V]:
-        return map(self._one, self._backwards())
+        return map(self._rows.__getitem__, reversed(self._rows))
 
 
 class Pinned:

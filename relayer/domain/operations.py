@@ -524,7 +524,6 @@ class JobState(msgspec.Struct, array_like=True, gc=False):
 # stored with it. A string is used as it is, and a tuple of strings is joined by spaces. A record has the
 # facet of a flag only if the flag is true.
 FACETS = {"kind": "kind", "audience": "audiences", "trust": "trust", "suspect": "suspect"}
-_TRUE = "yes"
 
 
 def facets_of(record: Record) -> Iterator[tuple[str, str]]:
@@ -536,7 +535,7 @@ def facets_of(record: Record) -> Iterator[tuple[str, str]]:
         elif isinstance(value, tuple):
             yield name, " ".join(value)
         elif value:
-            yield name, _TRUE
+            yield name, "yes"
 
 
 def facet_schema() -> str:

@@ -160,6 +160,16 @@ class StateReader:
         found = (len(self._records), len(self._requests), len(self._outcomes))
         if found != (head.records, head.requests, -(-head.outcomes // _BLOCK_OUTCOMES)):
             raise CorruptNamespace("a stored state has other blocks than it says")
+        try:
+            stored = StoredDuplicates(
+                self._ids,
+                bytes(self._texts),
+                bytes(self._likenesses),
+                self._records,
+                frozenset(head.older_twins),
+            )
+        except ValueError as error:
+            raise CorruptNamespace("a stored state does not know what its records say") from error
         outcomes = self._outcomes
         return NamespaceState(
             head.position,
@@ -171,26 +181,16 @@ class StateReader:
             erasures=Erased(
                 {erasure.erasure: erasure for erasure in head.erasures}, dict.fromkeys(head.late), head.traces
             ),
-            duplicates=self._duplicates(),
+            duplicates=Duplicates(
+                erased_texts=set(head.erased_texts),
+                stored=stored,
+                repeats=head.repeats,
+                older=set(head.older_twins),
+            ),
             known=KnownOutcomes(
                 self._requests,
                 (lambda: [row for block in outcomes for row in _decoded(_OUTCOMES, block)], head.outcomes),
             ),
-        )
-
-    def _duplicates(self) -> Duplicates:
-        older = frozenset(self._head.older_twins)
-        try:
-            stored = StoredDuplicates(
-                self._ids, bytes(self._texts), bytes(self._likenesses), self._records, older
-            )
-        except ValueError as error:
-            raise CorruptNamespace("a stored state does not know what its records say") from error
-        return Duplicates(
-            erased_texts=set(self._head.erased_texts),
-            stored=stored,
-            repeats=self._head.repeats,
-            older=set(older),
         )
 
 

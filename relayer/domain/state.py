@@ -260,7 +260,14 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         if known is not None:
             return Applied(operation, known, repeated=True)
         first = self._by_idempotency(origin)
-        outcome = first or self._decide(operation, origin)
+        if first is not None:
+            outcome = first
+        elif self.closed:
+            outcome = self.refused(Refusal.CLOSED)
+        elif origin.expires and origin.expires + EXPIRY_GRACE_MS < self.last_time:
+            outcome = self.refused(Refusal.EXPIRED)
+        else:
+            outcome = self._change(operation, origin)
         self.known.note(this, outcome, self.last_time)
         if first is None and origin.idempotency and outcome.refusal is None:
             self.known.note_request(origin, outcome, self.pinned)
@@ -291,13 +298,6 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
             # This applies even if the first request had no operation with this index: a request is refused as a whole.
             return self.refused(Refusal.IDEMPOTENCY_CONFLICT)
         return outcomes.get(origin.index)
-
-    def _decide(self, operation: Operation, origin: Origin) -> Outcome:
-        if self.closed:
-            return self.refused(Refusal.CLOSED)
-        if origin.expires and origin.expires + EXPIRY_GRACE_MS < self.last_time:
-            return self.refused(Refusal.EXPIRED)
-        return self._change(operation, origin)
 
     def _change(self, operation: Operation, origin: Origin) -> Outcome:
         match operation:
@@ -400,7 +400,10 @@ def put(state: NamespaceState, stored: Stored, author: bytes, *, twin: bytes = b
         known.reinforced_at = state.last_time
         state.repeats[stored.record] = known.record
         return state.done(OperationResult.DUPLICATE, known.record)
-    if stored.captured and (state.was_taken_back(stored.content) or _is_taken_back(state, twin)):
+    # The memory that a capture repeats in other words may be forgotten or erased, too.
+    other = state.records.get(twin)
+    is_taken_back = twin in state.erased or (other is not None and other.status is Status.FORGOTTEN)
+    if stored.captured and (is_taken_back or state.was_taken_back(stored.content)):
         return state.refused(Refusal.TOMBSTONED, stored.record)
     if stored.record in state.records or stored.record in state.erased:
         return state.refused(Refusal.RECORD_EXISTS, stored.record)
@@ -513,12 +516,6 @@ def _duplicate_for(state: NamespaceState, stored: Stored, twin: bytes) -> Record
     return known
 
 
-def _is_taken_back(state: NamespaceState, twin: bytes) -> bool:
-    """Return whether the memory that a capture repeats in other words is forgotten or erased."""
-    known = state.records.get(twin)
-    return twin in state.erased or (known is not None and known.status is Status.FORGOTTEN)
-
-
 def accept(state: NamespaceState, operation: JobAccepted) -> Outcome:
     """Accept a job, unless its input contains an erased record."""
     if operation.job in state.jobs:
@@ -570,13 +567,20 @@ def erase(state: NamespaceState, records: Sequence[bytes]) -> Outcome:
         return state.refused(Refusal.UNKNOWN_RECORD)
     derived = state.readers().derived_from(named, state.records)
     gone = [state.records[record] for record in (*named, *derived)]
-    slots = _slots_of(state, gone)
+    ids = [record.record for record in gone]
+    # The slots with a body of these records: texts, vectors, job inputs, and context vectors of their neighbours.
+    held: set[int] = set()
+    for record in (*gone, *(state.records[one] for one in state.following(ids))):
+        held.update((record.seq, *state.erasures.slots_of(record.record, record.content)))
+    for job in state.readers().jobs_of(ids):
+        held.update((state.jobs[job].seq, *state.erasures.slots_of(job)))
+    slots = tuple(sorted(held))
     for record in gone:
         del state.records[record.record]
         state.erased.add(record.record)
         state.duplicates.erase(record.record, text=record.content, likeness=record.likeness)
     read = [source for record in gone for source in record.sources]
-    read += _cancel_jobs(state, [record.record for record in gone])
+    read += _cancel_jobs(state, ids)
     rest = tuple(one for one in dict.fromkeys(read) if isinstance(state.head(one), RecordState))
     state.erasures.known[named[0]] = Erasure(
         named[0], state.position.seq, state.last_time, tuple(named), tuple(derived), rest, slots
@@ -607,20 +611,6 @@ def trace(state: NamespaceState, operation: Operation | MalformedBody) -> None:
                 _note_late(state, (vector.record, vector.context_of))
             known = state.jobs.get(job)
             _note_late(state, known.records if known is not None and results else ())
-        case _:
-            pass
-
-
-def _slots_of(state: NamespaceState, gone: Sequence[RecordState]) -> tuple[int, ...]:
-    """Return the slots with a body of these records: texts, vectors, job inputs, and context vectors of their neighbours."""
-    ids, erasures = [record.record for record in gone], state.erasures
-    following = [state.records[one] for one in state.following(ids)]
-    slots: set[int] = set()
-    for record in (*gone, *following):
-        slots.update((record.seq, *erasures.slots_of(record.record, record.content)))
-    for job in state.readers().jobs_of(ids):
-        slots.update((state.jobs[job].seq, *erasures.slots_of(job)))
-    return tuple(sorted(slots))
 
 
 def _cancel_jobs(state: NamespaceState, gone: Sequence[bytes]) -> list[bytes]:

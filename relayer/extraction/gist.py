@@ -40,10 +40,9 @@ _FILLERS = Phrases(
 )
 _DROPPED = word_set(
     """a an the this that these those there am is are was were be been being do does did have has had having will would shall i me you
-    my mine we us our ours myself and of in on at for as by it its with got gets get goes go lives live's kept s t d ll m
+    my mine we us our ours myself and of in on at for as by it its got gets get goes go live's s t d ll m
     re ve what's who's that's there's located"""
 )
-_DROPPED -= {"with", "lives", "kept"}
 _NEGATIVE = word_set(
     "cannot can't cant won't don't doesn't didn't isn't aren't wasn't weren't shouldn't mustn't couldn't"
 )

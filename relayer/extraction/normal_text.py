@@ -22,8 +22,8 @@ _MOST_GROWTH = 18
 _PIECE = 512
 
 _VARIATION_SELECTORS = frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
-_MUTE_TRAILERS = frozenset(".!,;:…。、，！；：․।۔")  # noqa: RUF001 - the full-width forms are the point
-_ASKING = frozenset("?？؟")  # noqa: RUF001 - the full-width form is the point
+_ASKING = "?？؟"  # noqa: RUF001 - the full-width form is the point
+_TRAILERS = f" .!,;:…。、，！；：․।۔{_ASKING}"  # noqa: RUF001 - the full-width forms are the point
 
 
 def normal_text(text: str) -> str:
@@ -37,12 +37,22 @@ def normal_text(text: str) -> str:
         >>> normal_text("I  moved to ULM!") == normal_text("i moved to ulm!")
         True
     """
-    visible = _visible(text)
-    if _outgrows(visible):
-        return text
-    folded = _fold(visible)
+    folded = _visible(text)
+    if folded.isascii():
+        folded = folded.casefold()
+    else:
+        if len(folded) * _MOST_GROWTH > _LONGEST_FORM:
+            # The compatibility form is measured in pieces, up to the length of the longest normal form.
+            pieces = (folded[at : at + _PIECE] for at in range(0, len(folded), _PIECE))
+            lengths = accumulate(len(unicodedata.normalize("NFKC", piece)) for piece in pieces)
+            if any(length > _LONGEST_FORM for length in lengths):
+                return text
+        for _ in range(3):  # three rounds settle every assigned character
+            folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", folded).casefold())
     words = " ".join(_visible(folded).split())
-    return _fold_trailing_punctuation(words)
+    said = words.rstrip(_TRAILERS)
+    asks = any(mark in _ASKING for mark in words[len(said) :])
+    return said + ("?" if asks else "") if said else words
 
 
 def _visible(text: str) -> str:
@@ -53,37 +63,8 @@ def _visible(text: str) -> str:
     return stream_safe(text.translate(invisible) if invisible else text)
 
 
-def _outgrows(text: str) -> bool:
-    """Return whether the compatibility form is longer than a normal form may be; read in pieces, up to that length."""
-    if text.isascii() or len(text) * _MOST_GROWTH <= _LONGEST_FORM:
-        return False
-    pieces = (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
-    lengths = accumulate(len(unicodedata.normalize("NFKC", piece)) for piece in pieces)
-    return any(length > _LONGEST_FORM for length in lengths)
-
-
 def _is_invisible(char: str) -> bool:
     if char in _VARIATION_SELECTORS:
         return True
     category = unicodedata.category(char)
     return category == "Cf" or (category == "Cc" and not char.isspace())
-
-
-def _fold(text: str) -> str:
-    """Casefold under NFKC until stable; three rounds settle every assigned character."""
-    if text.isascii():
-        return text.casefold()
-    for _ in range(3):
-        text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return text
-
-
-def _fold_trailing_punctuation(text: str) -> str:
-    end = len(text)
-    asks = False
-    while end and (text[end - 1] in _MUTE_TRAILERS or text[end - 1] in _ASKING or text[end - 1] == " "):
-        asks = asks or text[end - 1] in _ASKING
-        end -= 1
-    if not end:
-        return text
-    return text[:end] + ("?" if asks else "")

@@ -187,16 +187,13 @@ def orders_text(sentence: str) -> bool:
         (True, False)
     """
     plain = _without_accents(sentence.casefold()).replace("\u2019", "'")
-    return any(_is_ordered(plain, found, always) for found, always in _orders())
-
-
-def _is_ordered(plain: str, order: re.Pattern[str], always: re.Pattern[str]) -> bool:
-    found = order.match(plain)
-    if found is None:
-        return False
-    # "A poem, always in rhymes" is one poem, "a summary at the end of every reply" is a rule.
-    part = "" if found.group().endswith(":") else _PART_ENDS.split(plain[found.end() :], maxsplit=1)[0]
-    return always.search(found.group() + part) is None
+    for order, always in _orders():
+        if found := order.match(plain):
+            # "A poem, always in rhymes" is one poem, "a summary at the end of every reply" is a rule.
+            rest = "" if found.group().endswith(":") else plain[found.end() :]
+            if not always.search(found.group() + _PART_ENDS.split(rest, maxsplit=1)[0]):
+                return True
+    return False
 
 
 @cache

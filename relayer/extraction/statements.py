@@ -37,6 +37,7 @@ from relayer.extraction.words import (
     UNDETERMINED,
     Phrases,
     Word,
+    blank,
     clean,
     guess_language,
     has_words,
@@ -45,6 +46,7 @@ from relayer.extraction.words import (
     read_data,
     read_text,
     split_sentences,
+    without,
     words_of,
 )
 from relayer.lib.n_grams import LANGUAGES, UNREAL, UNSPACED, MessageReading
@@ -316,7 +318,7 @@ class _Split:
     @property
     def earnest(self) -> str:
         """The text that says whether the turn is meant in earnest: all but courtesies and what the user asks to remember."""
-        return _without(self.prose, (*self.asked, *self.courteous))
+        return without(self.prose, (*self.asked, *self.courteous))
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,7 +414,7 @@ def _without_other_people(prose: str) -> str:
     for quoted in _QUOTED.finditer(prose):
         kept.append(prose[done : quoted.start()])
         owned = prose[max(0, quoted.start() - _BEGINNING) : quoted.start()].rstrip().endswith(_COLONS)
-        kept.append(quoted[0] if owned else _blank(quoted[0]))
+        kept.append(quoted[0] if owned else blank(quoted[0]))
         done = quoted.end()
     prose = "".join([*kept, prose[done:]])
     for line in islice(_COLON_LINE.finditer(prose), _MOST_READ_OF_TURN):
@@ -421,12 +423,8 @@ def _without_other_people(prose: str) -> str:
             end = below.end() if below else len(prose)
             text = prose[line.end() : end]
             others = (span for span in split_sentences(text) if not asks_to_remember(text[slice(*span)]))
-            return prose[: line.end()] + _without(text, others) + prose[end:]
+            return prose[: line.end()] + without(text, others) + prose[end:]
     return prose
-
-
-def _blank(text: str) -> str:
-    return re.sub(r"[^\n]", " ", text)
 
 
 def _asks_to_remember(prose: str, span: tuple[int, int], head: tuple[int, int] | None) -> bool:
@@ -478,7 +476,10 @@ def _judged(
         if number % _SENTENCES_A_STEP == _SENTENCES_A_STEP - 1:
             yield None
     if turn.role is Role.USER:
-        hits = _whole_lists(hits)
+        # All parts of a list pass if one of them does.
+        lists = {hit.head for hit in hits if hit.head is not None and hit.head[0] == hit.span[0]}
+        kept = lists & {hit.head for hit in hits if hit.passes}
+        hits = [replace(hit, passes=hit.passes or hit.head in kept) for hit in hits]
     statements = yield from _distinct(text, _statements(text, lang, hits))
     if not statements:
         yield Left(index, "unreal" if unreal else _reason(turn, prose, spans, whole, before))
@@ -502,19 +503,6 @@ def _is_unreal(parts: _Split, readings: Readings, role: Role) -> bool:
     return reading.unreal > (_UNREAL_TEXT if ordered else _UNREAL)
 
 
-def _whole_lists(hits: Sequence[_Hit]) -> list[_Hit]:
-    """Let all parts of a list pass if one of them does."""
-    lists = {hit.head for hit in hits if hit.head is not None and hit.head[0] == hit.span[0]}
-    kept = lists & {hit.head for hit in hits if hit.passes}
-    return [replace(hit, passes=hit.passes or hit.head in kept) for hit in hits]
-
-
-def _without(text: str, spans: Iterable[tuple[int, int]]) -> str:
-    for start, end in spans:
-        text = text[:start] + " " * (end - start) + text[end:]
-    return text
-
-
 def _distinct(text: str, hits: Iterable[_Hit]) -> Generator[None, None, list[_Hit]]:
     """Return the first of equal statements, in steps."""
     firsts: dict[str, _Hit] = {}
@@ -535,7 +523,8 @@ def _candidate(turn: ConversationTurn, text: str, lang: str, hit: _Hit, readings
     return Candidate(
         text=said,
         kind=kind,
-        importance=_importance(kind, hit.worth),
+        # By how certain it is that the statement is worth keeping, between the kind's base and 0.3 above it.
+        importance=round(_BASE_IMPORTANCE[kind] + 0.3 * min(max(hit.worth, 0.0), _CERTAIN) / _CERTAIN, 3),
         lang=lang,
         speaker=turn.speaker,
         role=turn.role,
@@ -559,12 +548,13 @@ def _statements(text: str, lang: str, hits: Sequence[_Hit]) -> Iterator[_Hit]:
     # The end of the sentence before, and the beginning of those before it that may join the next statement; -1 if there are none.
     end = waiting = -1
     for hit in hits:
-        start, stop = hit.span
+        (start, stop), head = hit.span, hit.head
         follows = last is not None and last.span[1] == end
-        introduced = hit.head is not None and hit.head[0] < start
-        if introduced:
-            belongs = (hit.passes or hit.joins) and last is not None and _is_below(hit, last)
-            waiting = hit.head[0] if hit.head is not None and hit.head[1] == end else -1
+        if head is not None and head[0] < start:
+            # The statement before may have the line that introduces this sentence.
+            below = last is not None and (last.head == head or last.span[0] <= head[0] < last.span[1])
+            belongs = below and (hit.passes or hit.joins)
+            waiting = head[0] if head[1] == end else -1
         elif hit.span in heads:
             belongs = False
         else:
@@ -585,7 +575,7 @@ def _statements(text: str, lang: str, hits: Sequence[_Hit]) -> Iterator[_Hit]:
             asked = before is not None and not follows and is_question(text[slice(*before)])
             if before is not None and asked and hit.says and _answers(text, before, hit.span, lang):
                 begun = min(begun, before[0])
-            last = _Hit((begun, stop), hit.worth, passes=True, head=hit.head)
+            last = _Hit((begun, stop), hit.worth, passes=True, head=head)
         waiting = (waiting if waiting >= 0 else start) if hit.joins and not follows else -1
         end = stop
         before = hit.span
@@ -603,11 +593,6 @@ def _answers(text: str, question: tuple[int, int], span: tuple[int, int], lang: 
     return _depends(said, lang)
 
 
-def _is_below(hit: _Hit, last: _Hit) -> bool:
-    """Return whether the statement before has the line that introduces a sentence."""
-    return hit.head is not None and (last.head == hit.head or last.span[0] <= hit.head[0] < last.span[1])
-
-
 def _length(last: _Hit, stop: int) -> int:
     """Return the length of a statement if it goes on to ``stop``, with the line that introduces it."""
     head = 0 if last.head is None or last.head[0] >= last.span[0] else last.head[1] - last.head[0] + 1
@@ -615,10 +600,8 @@ def _length(last: _Hit, stop: int) -> int:
 
 
 def _depends(sentence: str, lang: str) -> bool:
-    words, (phrases, beginnings) = (
-        words_of(sentence[:_BEGINNING]),
-        _CONTINUATIONS.get(lang, _NO_CONTINUATIONS),
-    )
+    words = words_of(sentence[:_BEGINNING])
+    phrases, beginnings = _CONTINUATIONS.get(lang, _NO_CONTINUATIONS)
     if UNSPACED.match(sentence):
         return len(sentence) < _FEWEST_DENSE_CHARACTERS or sentence.startswith(beginnings)
     # "90 euros an hour, fifteen hours a week" is about what was said before.
@@ -651,7 +634,9 @@ def _sentences(text: str, prose: str) -> Iterator[tuple[tuple[int, int], tuple[i
         begun = _after_courtesies(prose, first, last)
         if begun > first:
             yield (first, begun), None
-        if head is not None and not (text[done:first] == "\n" and _is_item(prose, begun, last)):
+        # A line below it is introduced by it, too, if it is no whole sentence.
+        is_line = text[done:first] == "\n" and prose[last : last + 1] in {"\n", ""}
+        if not is_line or prose[begun:last].endswith(_ENDED):
             head = None
         done = last
         if table := _table(text, prose, begun):
@@ -683,11 +668,6 @@ def _is_heading(text: str, prose: str, start: int, end: int) -> bool:
         return False
     asks = is_errand(said) or is_errand_with_text(said) or is_courtesy(said)
     return not asks and _TWO_ITEMS.match(text, end) is not None
-
-
-def _is_item(prose: str, start: int, end: int) -> bool:
-    """Return whether a sentence is a line that is no whole sentence."""
-    return prose[end : end + 1] in {"\n", ""} and not prose[start:end].endswith(_ENDED)
 
 
 def _table(text: str, prose: str, start: int) -> re.Match[str] | None:
@@ -748,10 +728,14 @@ def _judge(
         whole: the logit that the message is worth storing; None if it is too long for one.
     """
     sentence, lang = parts.sentence(span), parts.lang
-    repeats = turn.role is Role.ASSISTANT and (is_question(sentence) or _echoes(sentence, before.said))
-    if repeats:
+    if turn.role is Role.ASSISTANT and (is_question(sentence) or _echoes(sentence, before.said)):
         return _Hit(span, 0.0, passes=False)
-    if turn.role is Role.USER and (span in parts.asked or _must_be_kept(sentence)):
+    if turn.role is Role.USER and (
+        span in parts.asked
+        or is_wish(sentence)
+        or asks_to_remember(sentence)
+        or names_removed_secret(sentence)
+    ):
         return _Hit(span, _CERTAIN, passes=True)
     asks = is_question(sentence)
     asked = turn.role is Role.USER and not asks and _is_request(sentence)
@@ -829,11 +813,6 @@ def _is_request(sentence: str) -> bool:
     return errand or is_unmarked_question(sentence) or is_errand(sentence)
 
 
-def _must_be_kept(sentence: str) -> bool:
-    """Return whether a user's sentence is kept whatever the classifier says."""
-    return is_wish(sentence) or asks_to_remember(sentence) or names_removed_secret(sentence)
-
-
 def _reason(
     turn: ConversationTurn,
     prose: str,
@@ -875,11 +854,6 @@ def _asks(text: str) -> bool:
     return bool(spans) and is_question(tail[slice(*spans[-1])])
 
 
-def _importance(kind: Kind, worth: float) -> float:
-    """Return an importance between the kind's base and 0.3 above it, by how certain it is that the statement is worth keeping."""
-    return round(_BASE_IMPORTANCE[kind] + 0.3 * min(max(worth, 0.0), _CERTAIN) / _CERTAIN, 3)
-
-
 PASSES = 0.4
 
 
@@ -892,23 +866,13 @@ def judge_assistant_sentence(sentence: str) -> float:
     Returns:
         The score; the sentence is worth keeping from `PASSES` on.
     """
-    full = words_of(sentence)
-    words = _without_interjections(full)
-    if (
-        len(words) < 3
-        or is_question(sentence)
-        or en.OFFERS.length_at(words, 0)
-        or en.RESTATEMENTS.length_at(words, 0)
-    ):
+    words = words_of(sentence)
+    # "Great, I moved it" is "I moved it".
+    words = words[en.INTERJECTIONS.covers(words) :]
+    openers = (en.OFFERS, en.RESTATEMENTS, en.GREETINGS, en.PARTINGS, en.AGREEMENT)
+    if len(words) < 3 or is_question(sentence) or any(known.length_at(words, 0) for known in openers):
         return 0.0
-    if (
-        en.GREETINGS.length_at(words, 0)
-        or en.PARTINGS.length_at(words, 0)
-        or en.AGREEMENT.length_at(words, 0)
-    ):
-        return 0.0
-    definite = _definiteness(words)
-    score = definite
+    score = _definiteness(words)
     lowered = {word.lower for word in words}
     first_person = not lowered.isdisjoint(en.FIRST_PERSON)
     work = not lowered.isdisjoint(en.WORK_DONE)
@@ -925,11 +889,6 @@ def judge_assistant_sentence(sentence: str) -> float:
     if en.ADVICE_OPENERS.length_at(words, 0):
         score -= 0.5
     return round(score, 3)
-
-
-def _without_interjections(words: Sequence[Word]) -> list[Word]:
-    """Drop leading interjections: "Great, I moved it" becomes "I moved it"."""
-    return list(words[en.INTERJECTIONS.covers(words) :])
 
 
 def _definiteness(words: Sequence[Word]) -> float:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import chain, pairwise
 
-from relayer.extraction.words import function_words, read_data, split_sentences
+from relayer.extraction.words import function_words, read_data, split_sentences, without
 from relayer.lib.n_grams import UNSPACED
 from relayer.lib.times import time_names
 from relayer.wire.accents import without_accents
@@ -85,7 +85,9 @@ def _first_words() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
 
 @cache
 def _pattern(name: str, lang: str) -> re.Pattern[str]:
-    """Return a pattern that matches any phrase of a list."""
+    """Return a pattern that matches any phrase of a list; a list need not have every language."""
+    if lang not in _lists()[name]:
+        return re.compile("(?!)")
     # A longer phrase is found before a shorter one that it begins with.
     phrases = set(map(_bare, _lists()[name][lang]))
     ordered = map(re.escape, sorted(phrases, key=lambda phrase: (-len(phrase), phrase)))
@@ -158,7 +160,7 @@ def _without_exceptions(folded: str, languages: Iterable[str]) -> str:
                 end += len(after)
                 if not _found("asks", lang, after):
                     continue
-            folded = folded[: match.start()] + " " * (end - match.start()) + folded[end:]
+            folded = without(folded, [(match.start(), end)])
     return folded
 
 
@@ -190,8 +192,6 @@ def _is_unwanted(folded: str, lang: str) -> bool:
 
 def _has_subject(folded: str, lang: str) -> bool:
     """Return whether a subject is before a verb in a form that asks only without one: "ele n\u00e3o fala do pai"."""
-    if lang not in _lists()["third_person"]:
-        return False
     before = (
         _CLAUSE_END.split(folded[: match.start()])[-1]
         for match in _pattern("third_person", lang).finditer(folded)
@@ -215,12 +215,11 @@ def _has_listener(clause: str, lang: str) -> bool:
         return False
     if _has_place(clause, lang):
         return True
-    if lang in _lists()["no_listener"]:
-        clause = _pattern("no_listener", lang).sub(" ", clause)
+    clause = _pattern("no_listener", lang).sub(" ", clause)
     if _found("listener", lang, clause):
         return True
     for name in ("before_listener", "before_people"):
-        for match in _pattern(name, lang).finditer(clause) if lang in _lists()[name] else ():
+        for match in _pattern(name, lang).finditer(clause):
             after = clause[match.end() :].lstrip()
             if name == "before_listener" and after[:1].isupper():
                 return True
@@ -240,14 +239,12 @@ def _has_place(clause: str, lang: str) -> bool:
 
 
 def _found(name: str, lang: str, folded: str) -> bool:
-    """Return whether a text has any phrase of a list; a list need not have every language."""
-    return lang in _lists()[name] and bool(_pattern(name, lang).search(folded))
+    """Return whether a text has any phrase of a list."""
+    return _pattern(name, lang).search(folded) is not None
 
 
 def _talks_of(folded: str, lang: str) -> bool:
     """Return whether a sentence has a verb of talking and next to it "about" or "of": people also talk to each other, or plainly."""
-    if lang not in _lists()["talk"]:
-        return False
     for talk in _pattern("talk", lang).finditer(folded):
         before, after = folded[: talk.start()].split()[-_NEAR:], folded[talk.end() :].split()[:_NEAR_TALK]
         if any(_pattern("of", lang).search(" ".join(part)) for part in (before, after)):
@@ -328,7 +325,7 @@ def _is_all_of(word: str, languages: Iterable[str]) -> bool:
 
 
 def _is_listed(name: str, lang: str, word: str) -> bool:
-    return lang in _lists()[name] and _pattern(name, lang).fullmatch(_bare(word)) is not None
+    return _pattern(name, lang).fullmatch(_bare(word)) is not None
 
 
 def _is_person(word: str, languages: Iterable[str]) -> bool:
@@ -363,7 +360,7 @@ def _without_reasons(folded: str, languages: Iterable[str]) -> str:
     for lang in languages:
         for start, end in _parts(folded, [lang]):
             cut = start + _reason_start(folded[start:end], lang)
-            folded = folded[:cut] + " " * (end - cut) + folded[end:]
+            folded = without(folded, [(cut, end)])
     return folded
 
 
@@ -504,7 +501,6 @@ def _verbs(bare: str, languages: Iterable[str]) -> list[tuple[int, int]]:
         match.span()
         for lang in languages
         for name in ("forget", "about", "talk")
-        if lang in _lists()[name]
         for match in _pattern(name, lang).finditer(bare)
     )
 
@@ -516,13 +512,9 @@ def _content(text: str, languages: Sequence[str]) -> list[str]:
     whole: list[str] = []
     left = text
     for lang in languages:
-        if lang in _lists()["whole"]:
-            whole += _pattern("whole", lang).findall(left)
+        whole += _pattern("whole", lang).findall(left)
         for name in ("whole", "forget", "about", "talk", "not", "of", "speaker", "other"):
-            if lang in _lists()[name]:
-                spans = [match.span() for match in _pattern(name, lang).finditer(_bare(left))]
-                for start, end in spans:
-                    left = left[:start] + " " * (end - start) + left[end:]
+            left = without(left, (match.span() for match in _pattern(name, lang).finditer(_bare(left))))
     words = [_JOINED.sub("", word) for word in _WORD.findall(left)]
     words = [
         word
@@ -531,12 +523,8 @@ def _content(text: str, languages: Sequence[str]) -> list[str]:
         and (len(word) > 1 or _ONE_CHARACTER.match(word))
         and not any(_continuations(lang).fullmatch(_bare(word)) for lang in languages)
     ]
-    return whole + _without_who(words, text, languages)
-
-
-def _without_who(words: list[str], text: str, languages: Sequence[str]) -> list[str]:
-    """Return words without those that say who a person is and stand right before the name, as in "my ex tom"."""
-    return [
+    # A word that says who a person is, right before the name, as in "my ex tom", is left out.
+    return whole + [
         word
         for word, after in pairwise([*words, ""])
         if not after

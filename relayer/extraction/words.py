@@ -52,12 +52,11 @@ def word_set(listing: str) -> frozenset[str]:
 class Phrases:
     """A set of phrases of one or more lower-case words, found by their first one or two words."""
 
-    def __init__(self, lines: str, *more: Iterable[str]) -> None:
-        """Take phrases separated by ``,`` or line ends, and further ones as iterables."""
+    def __init__(self, lines: str) -> None:
+        """Take phrases separated by ``,`` or line ends."""
         self._words: set[str] = set()
         self._longer: dict[str, dict[str, list[tuple[str, ...]]]] = {}
-        phrases = [part for line in lines.splitlines() for part in line.split(",")]
-        for phrase in (*phrases, *(one for group in more for one in group)):
+        for phrase in (part for line in lines.splitlines() for part in line.split(",")):
             first, *rest = phrase.split() or [""]
             if rest:
                 by_second = self._longer.setdefault(first, {})
@@ -163,10 +162,16 @@ def _goes_on(text: str, start: int, dot: int) -> bool:
     found = _ABBREVIATED.search(text, begin, dot)
     if found is None:
         return False
-    next_word = following[0] if following is not None else ""
-    if _INITIAL.match(found[0]) and found[0].isupper() and _may_be_name(next_word):
+    word, next_word = found[0], following[0] if following is not None else ""
+    is_initial = _INITIAL.match(word) is not None and word.isupper()
+    is_shaped = next_word[:1].isupper() and len(next_word) >= _SHORTEST_NAME
+    # What comes after the first letter of a name may be the rest of it.
+    if is_initial and is_shaped and not any(next_word.lower() in known for known in _FUNCTION_WORDS.values()):
         return True
-    return not _is_acronym(found[0], next_word) and _is_abbreviation(text, found, goes_on=goes_on)
+    # A word in capitals before one that is not ends a sentence: "I work in PR. My boss is Ida".
+    before_word = next_word[:1].isalpha() and (len(next_word) == 1 or not next_word.isupper())
+    is_acronym = len(word) > 1 and word.isupper() and before_word
+    return not is_acronym and _is_abbreviation(text, found, goes_on=goes_on)
 
 
 def _is_ordinal(number: re.Match[str], following: str) -> bool:
@@ -202,27 +207,14 @@ def _is_abbreviation(text: str, found: re.Match[str], *, goes_on: bool) -> bool:
     )
 
 
-def _is_acronym(word: str, following: str) -> bool:
-    """Return whether a word is written in capitals and what follows is not: "I work in PR. My boss is Ida"."""
-    capitals = len(word) > 1 and word.isupper()
-    return capitals and following[:1].isalpha() and (len(following) == 1 or not following.isupper())
-
-
-def _may_be_name(word: str) -> bool:
-    """Return whether a word may be the rest of a name, after the first letter of another one."""
-    return word[:1].isupper() and len(word) >= _SHORTEST_NAME and not _is_function_word(word.lower())
-
-
 def _append(spans: list[tuple[int, int]], text: str, start: int, end: int) -> None:
     bullet = _BULLET.match(text, start, end)
     if bullet and (bullet["number"] is None or _has_item_next_to(text, start, bullet.end())):
         start = bullet.end()
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    if start < end and any(char.isalnum() for char in text[start:end]):
-        spans.append((start, end))
+    sentence = text[start:end].strip()
+    if any(map(str.isalnum, sentence)):
+        start = text.index(sentence, start)
+        spans.append((start, start + len(sentence)))
 
 
 def _has_item_next_to(text: str, start: int, marked: int) -> bool:
@@ -289,16 +281,12 @@ def mask_non_prose(text: str) -> str:
     A URL becomes a run of ``0``: it is no speech, but a sentence that names one says something definite.
     """
     text = _mask_fences(text)
-    text = _TAG.sub(_blank, text)
-    text = _ENTITY.sub(_blank, text)
+    text = _TAG.sub(lambda m: blank(m.group()), text)
+    text = _ENTITY.sub(lambda m: blank(m.group()), text)
     text = _URL.sub(lambda m: "0" * len(m.group()), text)
-    lines = (_without_bars(line) for line in text.split("\n"))
+    # The bars of a table's row are no code.
+    lines = (line.replace("|", " ") if _TABLE_ROW.match(line) else line for line in text.split("\n"))
     return "\n".join(" " * len(line) if _is_code(line) else line for line in lines)
-
-
-def _without_bars(line: str) -> str:
-    """Blank the bars of a table's row."""
-    return line.replace("|", " ") if _TABLE_ROW.match(line) else line
 
 
 def has_words(text: str) -> bool:
@@ -306,8 +294,16 @@ def has_words(text: str) -> bool:
     return any(map(str.isalpha, text))
 
 
-def _blank(match: re.Match[str]) -> str:
-    return re.sub(r"[^\n]", " ", match.group())
+def blank(text: str) -> str:
+    """Return a blank for each character of a text except its line ends."""
+    return re.sub(r"[^\n]", " ", text)
+
+
+def without(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    """Return a text with blanks in place of these parts of it, each with its start and end."""
+    for start, end in spans:
+        text = text[:start] + " " * (end - start) + text[end:]
+    return text
 
 
 def _mask_fences(text: str) -> str:
@@ -323,9 +319,9 @@ def _mask_fences(text: str) -> str:
         elif fence.group(1) == mark:
             end = text.find("\n", fence.end())
             position = len(text) if end < 0 else end
-            pieces.append(re.sub(r"[^\n]", " ", text[opened:position]))
+            pieces.append(blank(text[opened:position]))
             opened = None
-    rest = text[position:] if opened is None else re.sub(r"[^\n]", " ", text[opened:])
+    rest = text[position:] if opened is None else blank(text[opened:])
     return "".join([*pieces, rest])
 
 
@@ -391,10 +387,6 @@ def guess_language(text: str, words: list[Word] | None = None) -> str:
 def function_words(lang: str) -> frozenset[str]:
     """Return the function words of a language; empty for most languages."""
     return _FUNCTION_WORDS.get(lang, frozenset())
-
-
-def _is_function_word(word: str) -> bool:
-    return any(word in words for words in _FUNCTION_WORDS.values())
 
 
 def _script_language(text: str) -> str | None:

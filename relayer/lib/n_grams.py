@@ -48,7 +48,13 @@ def n_grams(text: str) -> Iterator[str]:
     last = ""
     for number, token in enumerate(_TOKEN.findall(folded)):
         if UNSPACED.search(token):
-            yield from _of_unspaced(token, first=not number)
+            for size in (1, 2, 3):
+                for at in range(len(token) - size + 1):
+                    yield f"u{token[at : at + size]}"
+            for size in (1, 2, 3):
+                yield f"${token[-size:]}"
+                if not number:
+                    yield f"^{token[:size]}"
         else:
             word = token[:_LONGEST_WORD]
             yield f"w{word}"
@@ -67,16 +73,6 @@ def n_grams(text: str) -> Iterator[str]:
 def beginning_and_end(text: str) -> str:
     """Return the part of a text that is read: a long text's beginning and end."""
     return text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]} \n {text[-_TAIL:]}"
-
-
-def _of_unspaced(run: str, *, first: bool) -> Iterator[str]:
-    for size in (1, 2, 3):
-        for at in range(len(run) - size + 1):
-            yield f"u{run[at : at + size]}"
-    for size in (1, 2, 3):
-        yield f"${run[-size:]}"
-        if first:
-            yield f"^{run[:size]}"
 
 
 def _shape(text: str) -> Iterator[str]:

@@ -12,9 +12,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from functools import partial
 from time import perf_counter
-from types import TracebackType
 from typing import Any, Self
 
 from relayer.lib.work import fraction, uneven
@@ -86,9 +84,7 @@ class Scheduler:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         running = list(self._running)
         for task in running:
             task.cancel()
@@ -106,7 +102,10 @@ class Scheduler:
         return running
 
     async def _repeat(self, task: Periodic) -> None:
-        on_error = partial(self._failed, task.name)
+        def on_error(error: BaseException) -> None:
+            self.failures[task.name] += 1
+            self._report(task.name, error)
+
         pause = task.every * fraction(self._randomness) if task.uneven else task.every
         while True:
             wake = task.wake
@@ -118,10 +117,6 @@ class Scheduler:
                 on_error(error)
             pause = task.every if wanted is None else wanted
             pause *= uneven(self._randomness) if task.uneven else 1.0
-
-    def _failed(self, name: str, error: BaseException) -> None:
-        self.failures[name] += 1
-        self._report(name, error)
 
 
 # The time in seconds for which a computation may hold the event loop, and other callbacks may have to wait.

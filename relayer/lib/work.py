@@ -725,26 +725,23 @@ class FairEmbedder:
                 raise AccountBusy("too many texts of this account wait for the embedder", retry_after=1.0)
             if not admitted and len(self._queue) >= self._limits.waiting:
                 raise QueueFull("too many texts wait for the embedder", retry_after=1.0)
-            await self._wait(who, cost)
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._queue.put(who, (cost, turn))
+            # This call can start immediately if the waiting calls are of accounts that already run as many as they may.
+            self._next()
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():
+                    # The slot was granted in the same step of the event loop in which the caller was cancelled.
+                    self._end(who)
+                else:
+                    self._queue.discard(who, (cost, turn))
+                raise
         try:
             yield
         finally:
             self._end(who)
-
-    async def _wait(self, who: Requester, cost: int) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.put(who, (cost, turn))
-        # This call can start immediately if the waiting calls are of accounts that already run as many as they may.
-        self._next()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():
-                # The slot was granted in the same step of the event loop in which the caller was cancelled.
-                self._end(who)
-            else:
-                self._queue.discard(who, (cost, turn))
-            raise
 
     def _may_run(self, who: Requester, cost: int) -> bool:
         limits, running = self._limits, self._running

@@ -74,7 +74,10 @@ async def discard(store: ObjectStore, keys: Iterable[str], swapped: str) -> None
     except VersionsHidden:
         keeps_versions = False
     # Never delete first and purge later: a key that was deleted but has versions left is not listed any more.
-    await in_windows(partial(_destroy if keeps_versions else _delete, store), rest, _AT_ONCE)
+    if keeps_versions:
+        await in_windows(partial(_destroy, store), rest, _AT_ONCE)
+    else:
+        await in_windows(store.delete, rest, _AT_ONCE)
 
 
 async def left_of(store: ObjectStore, keys: Iterable[str]) -> int:
@@ -88,11 +91,6 @@ async def _destroy(store: ObjectStore, key: str) -> int:
     except VersionsHidden as error:
         if error.kept:
             raise
-    await store.delete(key)
-    return 1
-
-
-async def _delete(store: ObjectStore, key: str) -> int:
     await store.delete(key)
     return 1
 
@@ -198,9 +196,7 @@ class Collector:
         seen = await self._manifest.see()
         if self._stage_of(seen) is not CollectionStage.NOTHING:
             return done
-        watermark = seen.manifest.gc_watermark
-        # No slot up to the watermark is valid, no matter when it was written (I3).
-        dead = [row.key for row in await self._slots() if seq_of(row.key) <= watermark]
+        dead = await self._dead(seen.manifest.gc_watermark)
         await self._discard(dead)
         if await self._loose(seen.store_time - self._grace_ms):
             await self._manifest.swap(seen, begun(seen.manifest))
@@ -227,9 +223,8 @@ class Collector:
 
     async def _sweep(self, decided: Manifest) -> Collection:
         """Delete what ``decided`` allows, a manifest for which the wait is over."""
-        slots = await self._slots()
+        dead = await self._dead(decided.gc_watermark)
         loose = await self._loose(decided.gc_moved_at)
-        dead = [row.key for row in slots if seq_of(row.key) <= decided.gc_watermark]
         await self._discard(dead)
         await self._discard(loose)
         return Collection(CollectionStage.SWEEP, len(dead), len(loose))
@@ -237,8 +232,10 @@ class Collector:
     async def _discard(self, keys: list[str]) -> None:
         await discard(self._store, keys, Layout.manifest(self._incarnation))
 
-    async def _slots(self) -> list[ObjectInfo]:
-        return await self._list(Layout.entries(self._incarnation))
+    async def _dead(self, watermark: int) -> list[str]:
+        """List the keys of slots up to the watermark: none of them is valid, no matter when it was written (I3)."""
+        rows = await self._list(Layout.entries(self._incarnation))
+        return [row.key for row in rows if seq_of(row.key) <= watermark]
 
     async def _loose(self, before_ms: int) -> list[str]:
         """List the keys of segments and indexes that no manifest names and that are older than a time of the store."""

@@ -352,7 +352,16 @@ class _Creation:
                     tried.callback(await on_new())
                     on_new = None
                 etag = found.etag if isinstance(found, Found) else None
-                await self._write(key, self._new_pointer(key, new, found.store_time), etag, backoff)
+                fresh = Pointer(
+                    incarnation=self._ports.randomness.bytes(INCARNATION_SIZE),
+                    custody=new.custody,
+                    state=PointerState.LIVE,
+                    name=new.name,
+                    generation=new.generation,
+                    created_at=found.store_time,
+                )
+                sealed = self._sealer.seal_pointer(self._account, key, fresh)
+                await self._write(key, sealed, etag, backoff)
         raise StoreUnavailable("the pointer of a namespace could not be written; trying again is safe")
 
     async def write_pointer(self, found: _ReadPointer, new: Pointer) -> None:
@@ -360,17 +369,6 @@ class _Creation:
         key = self._ports.pointer_key(self._account, found.pointer.name)
         sealed = self._sealer.seal_pointer(self._account, key, new)
         await self._write(key, sealed, found.etag, Backoff(self._ports.randomness))
-
-    def _new_pointer(self, key: str, new: NewNamespace, store_time: int) -> bytes:
-        pointer = Pointer(
-            incarnation=self._ports.randomness.bytes(INCARNATION_SIZE),
-            custody=new.custody,
-            state=PointerState.LIVE,
-            name=new.name,
-            generation=new.generation,
-            created_at=store_time,
-        )
-        return self._sealer.seal_pointer(self._account, key, pointer)
 
     async def settle_keyring(
         self, pointer: Pointer, secret: bytes, earlier: MacKeys = NO_MAC_KEYS

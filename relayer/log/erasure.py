@@ -206,10 +206,8 @@ class ErasureReports:
 
     async def read(self, key: str) -> SeenReport | None:
         """Read a report by its key without prefix; None if it is absent."""
-        found = await self._ports.store.get(key)
-        if not isinstance(found, Found):
-            return None
-        return SeenReport(self.open(key, found.data), found.etag, found.store_time)
+        found = await self._ports.get(key)
+        return None if found is None else SeenReport(self.open(key, found.data), found.etag, found.store_time)
 
     def key_of(self, report: ErasureReport) -> str:
         """Return the key, without prefix, of a report while its erasure is in progress."""
@@ -238,18 +236,14 @@ class ErasureReports:
 
     async def destroyed(self, seen: SeenReport, count: int, at: int) -> SeenReport:
         """Record that ``count`` more objects were deleted by the store's time ``at``; raises as `go_on`."""
-        report, stage = seen.report, ErasureStage.DESTROYED
-        new = msgspec.structs.replace(
-            report, stage=stage, destroyed=report.destroyed + count, destroyed_at=at
-        )
+        stage, total = ErasureStage.DESTROYED, seen.report.destroyed + count
+        new = msgspec.structs.replace(seen.report, stage=stage, destroyed=total, destroyed_at=at)
         return await self.go_on(seen, new)
 
     async def confirmed(self, seen: SeenReport, count: int, at: int) -> SeenReport:
         """Record that ``count`` more objects were deleted and nothing is left at the store's time ``at``; see `conclude`."""
-        report, stage = seen.report, ErasureStage.CONFIRMED
-        new = msgspec.structs.replace(
-            report, stage=stage, destroyed=report.destroyed + count, confirmed_at=at
-        )
+        stage, total = ErasureStage.CONFIRMED, seen.report.destroyed + count
+        new = msgspec.structs.replace(seen.report, stage=stage, destroyed=total, confirmed_at=at)
         return SeenReport(await self.conclude(new), seen.etag, at)
 
     async def conclude(self, report: ErasureReport) -> ErasureReport:
@@ -411,13 +405,13 @@ class MemoryEraser:
             manifest = await self._replica.manifest.see()
             rows = _holding(manifest.manifest, seen.report)
             indexes = await self._indexes_before(seen.report.seq)
-            doomed = [row.key for row in rows] + indexes
             named = _is_from_before(manifest.manifest, seen.report.seq)
             if not rows and not named and not set(indexes) - set(seen.report.objects):
                 break
             # The keys are recorded first: the relayer that continues after a crash deletes these objects with their versions,
             # even if no manifest names them any more.
-            seen = await self._note(seen, doomed)
+            doomed = tuple(dict.fromkeys((*seen.report.objects, *(row.key for row in rows), *indexes)))
+            seen = await self._reports.go_on(seen, msgspec.structs.replace(seen.report, objects=doomed))
             if named:  # if the swap fails, the next round does it
                 new = msgspec.structs.replace(manifest.manifest, index_key="", index_seq=0, index_model="")
                 await self._replica.manifest.swap(manifest, new)
@@ -458,10 +452,8 @@ class MemoryEraser:
         manifest = await self._replica.manifest.see()
         report = seen.report
         if not report.epoch and manifest.manifest.gc_watermark >= report.seq:
-            seen = await self._reports.go_on(
-                seen, msgspec.structs.replace(report, epoch=manifest.manifest.gc_epoch)
-            )
-            report = seen.report
+            report = msgspec.structs.replace(report, epoch=manifest.manifest.gc_epoch)
+            seen = await self._reports.go_on(seen, report)
         if report.epoch > manifest.manifest.gc_epoch:
             # The expected collection was never begun: another one was in progress, or the swap was lost.
             await self._begin_collection(manifest)
@@ -481,9 +473,8 @@ class MemoryEraser:
             return await self._reports.go_on(seen, msgspec.structs.replace(report, stage=ErasureStage.ERASED))
         if await self._late_uploads(manifest.manifest, report):
             await self._begin_collection(manifest)
-            return await self._reports.go_on(
-                seen, msgspec.structs.replace(seen.report, epoch=manifest.manifest.gc_epoch + 1)
-            )
+            later = msgspec.structs.replace(report, epoch=manifest.manifest.gc_epoch + 1)
+            return await self._reports.go_on(seen, later)
         store = self._ports.store
         names = [self._replica.slots.key(seq) for seq in report.slots]
         names += await self._dead_slots(report.seq) + self._unnamed(manifest.manifest, report.objects)
@@ -522,10 +513,6 @@ class MemoryEraser:
             if linked.entry.seq in slots
             for raw in linked.entry.operations
         )
-
-    async def _note(self, seen: SeenReport, keys: Iterable[str]) -> SeenReport:
-        new = tuple(dict.fromkeys((*seen.report.objects, *keys)))
-        return await self._reports.go_on(seen, msgspec.structs.replace(seen.report, objects=new))
 
 
 def _holding(manifest: Manifest, report: ErasureReport) -> list[SegmentRow]:

@@ -33,14 +33,7 @@ from relayer.domain.operations import facet_schema
 from relayer.domain.snapshot import SNAPSHOT_FORMAT, StateReader
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.collector import destroy
-from relayer.log.objects import (
-    IncarnationObjects,
-    Layout,
-    LogPorts,
-    ObjectLocation,
-    PartSealer,
-    ReadAhead,
-)
+from relayer.log.objects import IncarnationObjects, Layout, LogPorts, ObjectLocation, PartSealer, ReadAhead
 from relayer.log.replica import Replica, StartingState
 from relayer.ports import Absent, Created, EmbeddingModel
 from relayer.wire import codec as ulid
@@ -303,7 +296,6 @@ class _Pieces:
         return None if isinstance(outcome, Absent) else outcome.data
 
 
-_ULID_RANDOM = 10
 _ROUNDS = 5
 
 
@@ -346,7 +338,7 @@ class IndexObjects(IncarnationObjects):
         """Begin to build an index of the replica's current state, with a unique key; see `IndexBuilder`."""
         positions = self._replica.positions()
         now = max(self._replica.store_time, 0)
-        name = ulid.make(now, self._ports.randomness.bytes(_ULID_RANDOM))
+        name = ulid.make(now, self._ports.randomness.bytes(10))
         key = Layout.index(self._incarnation, positions[-1].seq, name)
         return IndexBuilder(self._place(key), positions, model, blocks)
 

@@ -343,27 +343,23 @@ class ObjectSealer:
 
     def seal_keyring(self, account: str, incarnation: bytes, key: str, keyring: Keyring) -> bytes:
         """Seal an incarnation's keyring."""
-        return self.seal(
-            ObjectLocation(ObjectType.KEYRING, account, incarnation, key), encode_stored(keyring)
-        )
+        place = ObjectLocation(ObjectType.KEYRING, account, incarnation, key)
+        return self.seal(place, encode_stored(keyring))
 
     def unseal_keyring(self, account: str, incarnation: bytes, key: str, sealed: bytes) -> Keyring:
         """Unseal a keyring; raises `CorruptNamespace`."""
-        return decode(
-            self.unseal(ObjectLocation(ObjectType.KEYRING, account, incarnation, key), sealed), Keyring
-        )
+        place = ObjectLocation(ObjectType.KEYRING, account, incarnation, key)
+        return decode(self.unseal(place, sealed), Keyring)
 
     def seal_manifest(self, account: str, incarnation: bytes, key: str, manifest: Manifest) -> bytes:
         """Seal a manifest."""
-        return self.seal(
-            ObjectLocation(ObjectType.MANIFEST, account, incarnation, key), encode_stored(manifest)
-        )
+        place = ObjectLocation(ObjectType.MANIFEST, account, incarnation, key)
+        return self.seal(place, encode_stored(manifest))
 
     def unseal_manifest(self, account: str, incarnation: bytes, key: str, sealed: bytes) -> Manifest:
         """Unseal a manifest; raises `CorruptNamespace` and `UpgradeRequired`."""
-        return decode_manifest(
-            self.unseal(ObjectLocation(ObjectType.MANIFEST, account, incarnation, key), sealed)
-        )
+        place = ObjectLocation(ObjectType.MANIFEST, account, incarnation, key)
+        return decode_manifest(self.unseal(place, sealed))
 
 
 class PartSealer:

@@ -161,7 +161,7 @@ def open_pack(data: bytes, place: PartSealer) -> Iterator[LinkedEntry]:
     pages, texts, vectors = _parts(memoryview(data))
     for number, sealed in enumerate(pages):
         page = decode_page(place.unseal(f"{number}/{len(pages)}", sealed))
-        yield from _PageReader(page, texts, vectors).entries()
+        yield from _entries(page, texts, vectors)
 
 
 def salvage_pack(data: bytes, size: int, place: PartSealer) -> Iterator[LinkedEntry]:
@@ -177,7 +177,7 @@ def salvage_pack(data: bytes, size: int, place: PartSealer) -> Iterator[LinkedEn
     for number, sealed in enumerate(pages):
         try:
             page = decode_page(place.unseal(f"{number}/{len(pages)}", sealed))
-            yield from _PageReader(page, texts, vectors).entries()
+            yield from _entries(page, texts, vectors)
         except CorruptNamespace:
             continue  # only this page's entries are lost
 
@@ -198,59 +198,44 @@ def _split(directory: memoryview) -> list[memoryview]:
     pages = []
     at = 0
     while at < len(directory):
-        if len(directory) - at < _LENGTH.size:
+        start = at + _LENGTH.size
+        end = start + int.from_bytes(directory[at:start], "big")
+        if end > len(directory):
             raise CorruptNamespace("a segment's directory ends within a page")
-        (length,) = _LENGTH.unpack_from(directory, at)
-        at += _LENGTH.size
-        if len(directory) - at < length:
-            raise CorruptNamespace("a segment's directory ends within a page")
-        pages.append(directory[at : at + length])
-        at += length
+        pages.append(directory[start:end])
+        at = end
     return pages
 
 
-class _PageReader:
-    """A reader that puts the bodies of one page's entries back into their operations."""
+def _entries(page: Page, texts: memoryview, vectors: memoryview) -> Iterator[LinkedEntry]:
+    """Yield a page's entries with their bodies; ``batch`` and ``writer`` are empty, because segments do not keep these."""
+    sections = {Section.TEXTS: texts, Section.VECTORS: vectors}
+    offsets = {Section.TEXTS: page.texts_at, Section.VECTORS: page.vectors_at}
+    lengths: Iterator[int] = iter(())
 
-    def __init__(self, page: Page, texts: memoryview, vectors: memoryview) -> None:
-        self._page = page
-        self._sections = {Section.TEXTS: texts, Section.VECTORS: vectors}
-        self._at = {Section.TEXTS: page.texts_at, Section.VECTORS: page.vectors_at}
+    def take(section: Section) -> bytes:
+        length = next(lengths, 0)
+        view, at = sections[section], offsets[section]
+        if not 0 <= at <= at + length <= len(view):
+            raise CorruptNamespace("a segment's directory points outside of it")
+        offsets[section] = at + length
+        return bytes(view[at : at + length])
 
-    def entries(self) -> Iterator[LinkedEntry]:
-        previous = self._page.previous
-        for row in self._page.rows:
-            yield LinkedEntry(self._entry(row, previous), row.digest)
-            previous = row.digest
-
-    def _entry(self, row: PageRow, previous: bytes) -> Entry:
-        """Return the page's next entry, with empty ``batch`` and ``writer``, because segments do not keep these."""
+    previous = page.previous
+    for row in page.rows:
         lengths = iter(row.bodies)
-
-        def take(section: Section) -> bytes:
-            length = next(lengths, 0)
-            view, at = self._sections[section], self._at[section]
-            if not 0 <= at <= at + length <= len(view):
-                raise CorruptNamespace("a segment's directory points outside of it")
-            self._at[section] = at + length
-            return bytes(view[at : at + length])
-
-        return Entry(
-            version=row.version,
-            seq=row.seq,
-            previous=previous,
-            batch=b"",
-            writer=b"",
-            time=row.time,
-            operations=tuple(put_back(outer, take) for outer in row.operations),
+        operations = tuple(put_back(outer, take) for outer in row.operations)
+        entry = Entry(
+            row.version, row.seq, previous, batch=b"", writer=b"", time=row.time, operations=operations
         )
+        yield LinkedEntry(entry, row.digest)
+        previous = row.digest
 
 
 # The maximum number of bytes that are read before they are applied; a larger segment is read alone.
 _WINDOW_BYTES = 32 * 1024 * 1024
 # Hashing a MiB takes about a millisecond.
 _HASH_BYTES = 1024 * 1024
-_ULID_RANDOM = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +291,7 @@ class Segments(IncarnationObjects):
         Raises:
             StoreError: the store did not accept it.
         """
-        name = ulid.make(now_ms, self._ports.randomness.bytes(_ULID_RANDOM))
+        name = ulid.make(now_ms, self._ports.randomness.bytes(10))
         key = Layout.segment(self._incarnation, first_seq, name)
         data = builder.finish(self._place(key))
         digest = await _digest(data)

@@ -260,7 +260,12 @@ class IdleCollection:
             StoreError: the store did not respond; the next call continues the walk.
         """
         if not self._steps:
-            self._steps.extend(await self._whole_walk())
+            accounts = sorted([key async for key in self._keys("acct/") if key.endswith("/account")])
+            since = self._ports.clock.now_ms() - _LATE_MS
+            erased = [key async for key in self._keys(Layout.erased(), since)]
+            self._steps += [partial(self._look_into, key) for key in accounts]
+            self._steps += [partial(self._look_at_remnants, key) for key in erased]
+            self._steps += [self._visit_again] * _VISITS
         while self._steps:
             more: _Steps = ()
             try:
@@ -271,15 +276,6 @@ class IdleCollection:
             self._steps.extendleft(reversed(more))
         self._waiting.clear()
         self.counts["walks"] += 1
-
-    async def _whole_walk(self) -> list[_Step]:
-        accounts = sorted([key async for key in self._keys("acct/") if key.endswith("/account")])
-        since = self._ports.clock.now_ms() - _LATE_MS
-        erased = [key async for key in self._keys(Layout.erased(), since)]
-        steps: list[_Step] = [partial(self._look_into, key) for key in accounts]
-        return (
-            steps + [partial(self._look_at_remnants, key) for key in erased] + [self._visit_again] * _VISITS
-        )
 
     async def _look_into(self, key: str) -> _Steps:
         """Read an account, and return a step for each of its namespaces."""
@@ -426,19 +422,13 @@ class IndexMaintenance:
         if records < self._limits.least or opened.broken or opened.converting:
             # An index has vectors of only one model: those of the new one that have been computed so far would be lost.
             return False
-        known = self._known.get(opened) or self._opened_with(opened)
-        return await self._is_due(opened, known, records) and await self._write(opened, known)
-
-    def _opened_with(self, opened: OpenNamespace) -> _Known:
-        """Return the index that a namespace was opened from; others may have written a newer one since."""
-        seq = opened.from_index if opened.former is None else 0
         now = self._ctx.clock.monotonic()
-        known = self._known[opened] = _Known(seq, opened.records_up_to(seq), opened.position, now)
-        return known
-
-    async def _is_due(self, opened: OpenNamespace, known: _Known, records: int) -> bool:
-        """Return whether an index is due, first by the cached state and then by the manifest."""
-        now = self._ctx.clock.monotonic()
+        known = self._known.get(opened)
+        if known is None:
+            # The index that the namespace was opened from; others may have written a newer one since.
+            seq = opened.from_index if opened.former is None else 0
+            known = self._known[opened] = _Known(seq, opened.records_up_to(seq), opened.position, now)
+        # Whether one is due shows first by the cached state and then by the manifest.
         if opened.position != known.position:
             known.position, known.since = opened.position, now
         quiet = now - known.since >= self._limits.quiet
@@ -451,9 +441,6 @@ class IndexMaintenance:
                 return False
         # This holds also if the attempt fails, so that an index that cannot be written is not retried every few seconds.
         known.not_before = records + max(self._limits.least, records // 2)
-        return True
-
-    async def _write(self, opened: OpenNamespace, known: _Known) -> bool:
         index = await opened.write_index()
         self.bytes_written += index.nbytes
         self.written += index.named

@@ -27,17 +27,12 @@ from relayer.lib.scheduler import OnError, Periodic
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import encode_meaning, encode_vector, headed, header_of
-from relayer.namespaces.records import OpenedMemory
 from relayer.search.passages import MOST_VECTORS, Meaning, is_long, passages
 from relayer.search.rows import Vector
 from relayer.wire.codec import lp
 from relayer.wire.fields import DAY_MS
 from relayer.wire.schemas import MAX_DELETED, Selection
 from relayer.writing.drafts import embed_with_contexts, new_id, seal_vector
-
-_ID_SIZE = 16
-
-_Place = tuple[str, str]
 
 
 async def reextract(ctx: Context, opened: OpenNamespace) -> None:
@@ -51,11 +46,12 @@ async def reextract(ctx: Context, opened: OpenNamespace) -> None:
     for erasure in [known for known in opened.erasures() if known.rest]:
         promises: list[ops.JobAccepted] = []
         if ctx.facts.extracts:
-            promises += [
-                _promise(ctx, opened, job, records)
-                for place, records in _conversations(opened, erasure.rest).items()
-                if opened.job(job := _job(erasure, place)) is None
-            ]
+            for place, records in _conversations(opened, erasure.rest).items():
+                job = _id("memrelay/v1/read-again", erasure.erasure, *place)
+                if opened.job(job) is None:
+                    read = tuple(record.id for record in records)
+                    sealed = seal_input(ctx, opened, job, input_of(records))
+                    promises.append(ops.JobAccepted(ops.Origin(b"", job), job, ops.EXTRACT, read, sealed))
         if ctx.facts.summariser is not None:
             promises += _summaries(ctx, opened, erasure)
         for outcome in await opened.append(promises) if promises else ():
@@ -70,44 +66,28 @@ def _summaries(ctx: Context, opened: OpenNamespace, erasure: Erasure) -> list[op
     for job in [known for known in opened.jobs() if known.work == ops.SUMMARISE]:
         made = not gone.isdisjoint(job.results)
         cancelled = job.reason == ops.Refusal.SOURCE_ERASED.value and not gone.isdisjoint(job.records)
-        again = hashlib.sha256(lp("memrelay/v1/summarise-again", erasure.erasure, job.job)).digest()[
-            :_ID_SIZE
-        ]
+        again = _id("memrelay/v1/summarise-again", erasure.erasure, job.job)
         if opened.job(again) is not None or not (made or cancelled):
             continue
         left = [memory.record for one in job.records if (memory := opened.memory(one)) is not None]
-        promise = promise_summary(ctx, opened, ops.Origin(author=b"", nonce=again), again, left)
+        promise = promise_summary(ctx, opened, ops.Origin(b"", again), again, left)
         if promise is not None:
             promises.append(promise)
     return promises
 
 
-def _conversations(opened: OpenNamespace, rest: Iterable[bytes]) -> dict[_Place, list[ops.Record]]:
+def _conversations(opened: OpenNamespace, rest: Iterable[bytes]) -> dict[tuple[str, str], list[ops.Record]]:
     """Return the remaining records by audience and session, because facts of one audience must not reach another."""
-    found: dict[_Place, list[ops.Record]] = defaultdict(list)
-    for one in rest:
-        record = opened.record(one)
+    found: dict[tuple[str, str], list[ops.Record]] = defaultdict(list)
+    for record in map(opened.record, rest):
         # Records that a gateway marked as suspect are never sent to a model.
         if record is not None and not record.suspect:
             found[record.audience, record.source.session].append(record)
     return found
 
 
-def _job(erasure: Erasure, place: _Place) -> bytes:
-    return hashlib.sha256(lp("memrelay/v1/read-again", erasure.erasure, *place)).digest()[:_ID_SIZE]
-
-
-def _promise(
-    ctx: Context, opened: OpenNamespace, job: bytes, records: Sequence[ops.Record]
-) -> ops.JobAccepted:
-    origin = ops.Origin(author=b"", nonce=job)
-    return ops.JobAccepted(
-        origin,
-        job,
-        ops.EXTRACT,
-        tuple(record.id for record in records),
-        seal_input(ctx, opened, job, input_of(records)),
-    )
+def _id(*parts: str | bytes) -> bytes:
+    return hashlib.sha256(lp(*parts)).digest()[:16]
 
 
 INTERVAL_SECONDS = 1.0
@@ -266,15 +246,11 @@ async def forget_inactive(ctx: Context, opened: OpenNamespace, days: int) -> int
     """
     await opened.wait_indexed()
     idle = Selection(inactive_since=ctx.clock.now_ms() - days * DAY_MS, pinned=False)
-    found = [_forget(memory) for memory in opened.memories(idle) if memory.is_live]
-    if not found:
-        return 0
-    outcomes = await opened.append(found[:MAX_DELETED])
+    found: list[ops.Forget] = []
+    for memory in [memory for memory in opened.memories(idle) if memory.is_live][:MAX_DELETED]:
+        # The operation has no author, and its nonce is the same on every relayer, so that it is applied once for each time that
+        # the memory became inactive.
+        asked = b"inactive" + memory.id + memory.active_at.to_bytes(8, signed=True)
+        found.append(ops.Forget(ops.Origin(b"", hashlib.sha256(asked).digest()[:16]), memory.id))
+    outcomes = await opened.append(found) if found else ()
     return sum(outcome.result is ops.OperationResult.FORGOTTEN for outcome in outcomes)
-
-
-def _forget(memory: OpenedMemory) -> ops.Forget:
-    # The operation has no author, and its nonce is the same on every relayer, so that it is applied once for each time that
-    # the memory became inactive.
-    asked = b"inactive" + memory.id + memory.active_at.to_bytes(8, signed=True)
-    return ops.Forget(ops.Origin(author=b"", nonce=hashlib.sha256(asked).digest()[:16]), memory.id)

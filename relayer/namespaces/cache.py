@@ -40,7 +40,6 @@ from relayer.namespaces.projection import CalibratedModel
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.baseline import Calibration, calibrate
 
-_MIB = 1024 * 1024
 _ROUNDS = 3
 # Seconds between two checks whether the log of a large namespace has been read.
 _AGAIN_SECONDS = 0.05
@@ -64,7 +63,7 @@ class CacheLimits:
         bytes: memory of all open namespaces, as `OpenNamespace.nbytes` counts it.
     """
 
-    bytes: int = 512 * _MIB
+    bytes: int = 512 * 1024 * 1024
     namespaces: int = 65_536
 
 
@@ -434,9 +433,8 @@ class OpenNamespaces:
             found = await creation.open_existing(
                 self._ports, pointer, access.account, access.secret, on_manifest
             )
-        if found is None:
-            return None
-        _check_pointer(found.pointer, access)
+        if found is not None:
+            _check_pointer(found.pointer, access)
         return found
 
     async def _make_room(self) -> None:
@@ -468,53 +466,42 @@ class OpenNamespaces:
             await opened.close()
 
 
+@dataclass(slots=True, eq=False)
 class _Use(AbstractAsyncContextManager[Opened]):
     """One use of a namespace; ``must_exist`` says that none is an error.
 
     It is a class because every request uses one, and a generator-based context manager would take twice as long.
     """
 
-    __slots__ = ("_access", "_create", "_deadline", "_must_exist", "_opened", "_patience", "_spaces")
-
-    def __init__(
-        self,
-        spaces: OpenNamespaces,
-        access: Access,
-        deadline: Deadline,
-        *,
-        create: bool = False,
-        must_exist: bool = False,
-        patience: float | None = None,
-    ) -> None:
-        self._spaces = spaces
-        self._access = access
-        self._deadline = deadline
-        self._create = create
-        self._must_exist = must_exist
-        self._patience = patience
-        self._opened: OpenNamespace | None = None
+    spaces: OpenNamespaces
+    access: Access
+    deadline: Deadline
+    create: bool = False
+    must_exist: bool = False
+    patience: float | None = None
+    opened: OpenNamespace | None = None
 
     async def __aenter__(self) -> Opened:
         try:
-            opened = await self._spaces.obtain(
-                self._access, self._deadline, create=self._create, patience=self._patience
+            opened = await self.spaces.obtain(
+                self.access, self.deadline, create=self.create, patience=self.patience
             )
         except NamespaceClosed:
-            await self._spaces.explain(self._access, self._deadline)
+            await self.spaces.explain(self.access, self.deadline)
             raise
         if opened is not None:
             opened.users += 1
             opened.reserved = False
-            self._opened = opened
-        elif self._must_exist:
+            self.opened = opened
+        elif self.must_exist:
             raise NamespaceClosed("the namespace is being made or erased; try again")
         return cast("Opened", opened)
 
     async def __aexit__(self, kind: object, error: BaseException | None, *_: object) -> None:
-        if self._opened is not None:
-            self._spaces.end_use(self._opened)
+        if self.opened is not None:
+            self.spaces.end_use(self.opened)
             if isinstance(error, NamespaceClosed):
-                await self._spaces.explain(self._access, self._deadline)
+                await self.spaces.explain(self.access, self.deadline)
 
 
 def _check_pointer(pointer: Pointer, access: Access) -> None:

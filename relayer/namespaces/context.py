@@ -175,7 +175,14 @@ class Erasures:
     async def _erase_memories(self, seen: SeenReport) -> SeenReport:
         report = seen.report
         try:
-            replica = await self._replica_of(report)
+            # The replica of the open namespace, or else a new one.
+            opened = self._namespaces.peek(report.account, report.namespace)
+            if opened is not None and not opened.broken and opened.incarnation == report.incarnation:
+                replica = opened.replica
+                await replica.catch_up()
+            else:
+                replica = Replica(self._ports, report.account, report.incarnation)
+                await replica.reload()
             if still_has(replica.state, report):
                 await self._erase_again(report)
                 await replica.catch_up()
@@ -186,17 +193,6 @@ class Erasures:
             if whole is None or whole.report.stage is not ErasureStage.CONFIRMED:
                 return seen
             return await self._reports.confirmed(seen, 0, seen.store_time)
-
-    async def _replica_of(self, report: ErasureReport) -> Replica:
-        """Return a replica of the log that contains the erasure: that of the open namespace, or else a new one."""
-        opened = self._namespaces.peek(report.account, report.namespace)
-        if opened is not None and not opened.broken and opened.incarnation == report.incarnation:
-            replica = opened.replica
-            await replica.catch_up()
-            return replica
-        replica = Replica(self._ports, report.account, report.incarnation)
-        await replica.reload()
-        return replica
 
     async def _erase_again(self, report: ErasureReport) -> None:
         """Append an erasure again to a log that has lost it; several relayers that do so append it once (I7)."""

@@ -615,20 +615,14 @@ class OpenNamespace:
             raise
 
     async def read(
-        self,
-        consistency: Consistency,
-        min_position: Position | None = None,
-        since: float | None = None,
+        self, consistency: Consistency, min_position: Position | None = None, since: float | None = None
     ) -> None:
         """Bring log and view up to date as the consistency level requires; ``since`` as in `Replica.read`."""
         await self.read_log(consistency, min_position, since)
         await self.wait_indexed()
 
     async def read_log(
-        self,
-        consistency: Consistency,
-        min_position: Position | None = None,
-        since: float | None = None,
+        self, consistency: Consistency, min_position: Position | None = None, since: float | None = None
     ) -> None:
         """Bring the log up to date as the consistency level requires, see `read`; the view may lag behind."""
         wanted = LogPosition(min_position.seq, bytes.fromhex(min_position.digest)) if min_position else None

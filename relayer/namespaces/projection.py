@@ -274,9 +274,8 @@ class NamespaceView:
         self.table = RecordTable()
         self.records = RecordCache(keys)
         self.labels = LabelColumns()
-        self.index, self.past = (
-            MemoryIndex(searched_by.model.dimension, searched_by.calibration) for _ in range(2)
-        )
+        self.index = MemoryIndex(searched_by.model.dimension, searched_by.calibration)
+        self.past = MemoryIndex(searched_by.model.dimension, searched_by.calibration)
         self.journal = Journal()
         self.purge_due = False
         self.plaintexts: dict[tuple[bytes, str, bytes], bytes] = {}

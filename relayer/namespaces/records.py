@@ -605,11 +605,8 @@ class RecordTable:
         """Return an independent copy."""
         copied = RecordTable()
         copied._ids, copied._occurred = self._ids.copy(), self._occurred.copy()
-        copied.numbers, copied.shown, copied.unreadable = (
-            self.numbers.copy(),
-            self.shown.copy(),
-            self.unreadable,
-        )
+        copied.numbers, copied.shown = self.numbers.copy(), self.shown.copy()
+        copied.unreadable = self.unreadable
         copied._facets = {name: facet.copy() for name, facet in self._facets.items()}
         copied._expires, copied._expiring = self._expires.copy(), self._expiring
         copied._last_of_session = self._last_of_session.copy()

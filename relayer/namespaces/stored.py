@@ -179,8 +179,8 @@ def _parts(about: _Index, sections: list[_Section]) -> IndexParts:
     return IndexParts(
         _dense(lists[:whole]),
         _dense(lists[whole:both]),
-        _lexical([_joined(section) for section in words[:8]], about.total),
-        _lexical([_joined(section) for section in words[8:]], about.passages_total),
+        LexicalParts._make((*map(_joined, words[:8]), about.total)),
+        LexicalParts._make((*map(_joined, words[8:]), about.passages_total)),
         _joined(links),
         NullParts(reached, texts, known, None if quantiles is None else Baseline(*quantiles), size),
     )
@@ -189,11 +189,6 @@ def _parts(about: _Index, sections: list[_Section]) -> IndexParts:
 def _dense(sections: list[_Section]) -> DenseParts:
     keys, *graphs, rows = sections
     return DenseParts(_joined(keys), [_joined(graph) for graph in graphs], rows)
-
-
-def _lexical(arrays: list[bytearray], total: float) -> LexicalParts:
-    terms, counts, slots, weights, document_counts, document_terms, keys, lengths = arrays
-    return LexicalParts(terms, counts, slots, weights, document_counts, document_terms, keys, lengths, total)
 
 
 def _joined(section: _Section) -> bytearray:
@@ -233,49 +228,28 @@ async def _opened(reader: IndexReader, keys: NamespaceKeys) -> AsyncIterator[byt
 
 async def _records(reader: IndexReader, keys: NamespaceKeys, small: _Small) -> RecordCache:
     cache = RecordCache(keys)
-    hashing = _Hashing()
+    # The blocks are hashed in a thread while the next ones are read.
+    digest, waiting = hashlib.sha256(), bytearray()
+    hashing: asyncio.Future[None] | None = None
     number = 0
     async for piece in reader.blocks(Part.TEXTS):
         sealed = bytes(piece)
         cache.put_block(number * BLOCK_RECORDS, partial(block_id, reader.key, Part.TEXTS, number), sealed)
-        await hashing.add(sealed)
+        waiting += sealed
         number += 1
+        if len(waiting) >= _HASH_BYTES:
+            if hashing is not None:
+                await hashing
+            hashing = asyncio.ensure_future(asyncio.to_thread(digest.update, waiting))
+            waiting = bytearray()
+    if hashing is not None:
+        await hashing
+    digest.update(waiting)
     count = len(small.roster.ids)
-    if (
-        await hashing.digest() != reader.head.texts
-        or not count <= number * BLOCK_RECORDS < count + BLOCK_RECORDS
-    ):
+    is_whole = count <= number * BLOCK_RECORDS < count + BLOCK_RECORDS
+    if digest.digest() != reader.head.texts or not is_whole:
         raise ValueError("the stored records are not those of the stored view")
     return cache
-
-
-class _Hashing:
-    """Computes the SHA-256 of many blocks, in a thread while the next ones are read."""
-
-    def __init__(self) -> None:
-        self._digest = hashlib.sha256()
-        self._waiting: list[bytes] = []
-        self._bytes = 0
-        self._running: asyncio.Future[None] | None = None
-
-    async def add(self, block: bytes) -> None:
-        self._waiting.append(block)
-        self._bytes += len(block)
-        if self._bytes >= _HASH_BYTES:
-            if self._running is not None:
-                await self._running
-            blocks, self._waiting, self._bytes = self._waiting, [], 0
-            self._running = asyncio.ensure_future(asyncio.to_thread(self._update, blocks))
-
-    async def digest(self) -> bytes:
-        if self._running is not None:
-            await self._running
-        self._update(self._waiting)
-        return self._digest.digest()
-
-    def _update(self, blocks: list[bytes]) -> None:
-        for block in blocks:
-            self._digest.update(block)
 
 
 def _cut(sections: list[Buffer]) -> Iterator[bytes]:

@@ -183,8 +183,16 @@ async def analyze(
         await asyncio.sleep(0)
         answer = await _keep(ctx, access, request, candidates, deadline)
         await asyncio.sleep(0)
-    answer = answer.model_copy(update={"verdicts": _verdicts(candidates, answer.memories, left)})
-    ctx.verdicts.update(verdict.reason for verdict in answer.verdicts)
+    # The outcome of each turn or part of a turn, in the order of the turns.
+    verdicts = [schemas.Verdict(turn=one.turn, kept=False, reason=one.reason) for one in left]
+    for (turn, candidate), memory in zip(candidates, answer.memories, strict=True):
+        start, end = candidate.evidence
+        reason = "kept" if memory.status == "stored" else memory.status
+        kept = memory.status != "refused"
+        verdicts.append(schemas.Verdict(turn=turn, kept=kept, reason=reason, start=start, end=end))
+    verdicts.sort(key=lambda verdict: verdict.turn)
+    answer = answer.model_copy(update={"verdicts": tuple(verdicts)})
+    ctx.verdicts.update(verdict.reason for verdict in verdicts)
     if request.session_end:
         job = await summarise(ctx, access, request, deadline)
         lent = job is not None and SUMMARISE not in ctx.own_works
@@ -286,7 +294,8 @@ class _Promise:
         """Return the operation that adds a job about ``records``, or that replaces the job ``failed``; None without a job."""
         if not self.said:
             return None
-        key = self.request.idempotency_key
+        request, principal, turns = self.request, self.access.principal, self.request.turns
+        key = request.idempotency_key
         if failed:
             # The key depends on the failed job, so that two concurrent retries add only one job.
             key = key and f"{key} after {ulid.render(failed)}"
@@ -294,11 +303,6 @@ class _Promise:
         index = 2 * len(records) + (2 if failed else 1)
         job = new_id(self.ctx)
         origin = request_origin(self.opened, self.access, index, key)
-        given = seal_input(self.ctx, self.opened, job, self._input(records))
-        return JobAccepted(origin, job, EXTRACT, tuple(records), given)
-
-    def _input(self, records: Sequence[bytes]) -> JobInput:
-        request, turns = self.request, self.request.turns
         lines = tuple(
             JobLine(
                 turns[at].role,
@@ -311,8 +315,7 @@ class _Promise:
             )
             for at, said in self.said.items()
         )
-        principal = self.access.principal
-        return JobInput(
+        given = JobInput(
             lines,
             request.audience,
             request.host,
@@ -323,6 +326,8 @@ class _Promise:
             request.tags,
             encode_metadata(request.metadata),
         )
+        sealed = seal_input(self.ctx, self.opened, job, given)
+        return JobAccepted(origin, job, EXTRACT, tuple(records), sealed)
 
 
 async def _again(
@@ -466,19 +471,6 @@ async def _readings(ctx: Context, texts: Sequence[str], deadline: Deadline) -> R
             return Readings(texts, await ctx.messages.messages(texts))
     except (EmbedderUnavailable, TimeoutError):
         return None
-
-
-def _verdicts(
-    candidates: Sequence[tuple[int, Candidate]], memories: Sequence[schemas.Remembered], left: Sequence[Left]
-) -> tuple[schemas.Verdict, ...]:
-    """Return the outcome of each turn or part of a turn, in the order of the turns."""
-    found = [schemas.Verdict(turn=one.turn, kept=False, reason=one.reason) for one in left]
-    for (turn, candidate), memory in zip(candidates, memories, strict=True):
-        start, end = candidate.evidence
-        reason = "kept" if memory.status == "stored" else memory.status
-        kept = memory.status != "refused"
-        found.append(schemas.Verdict(turn=turn, kept=kept, reason=reason, start=start, end=end))
-    return tuple(sorted(found, key=lambda verdict: verdict.turn))
 
 
 def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> list[Draft]:

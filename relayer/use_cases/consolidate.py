@@ -118,17 +118,12 @@ async def proposals_of(
     read = await relations(
         ctx.relations, [([older.memory.text], newer.memory.text) for older, newer in pairs]
     )
-    likely = [_proposal(older, newer, relation) for (older, newer), relation in zip(pairs, read, strict=True)]
-    replaced = [
-        proposal for proposal in likely if proposal is not None and proposal.reason is not Reason.DUPLICATE
-    ]
+    found = (_proposal(older, newer, relation) for (older, newer), relation in zip(pairs, read, strict=True))
+    likely = [proposal for proposal in found if proposal is not None]
+    replaced = [proposal for proposal in likely if proposal.reason is not Reason.DUPLICATE]
     best = max(replaced, key=lambda proposal: proposal.likely, default=None)
     # Of several memories that one may replace, only the likeliest one is proposed.
-    return [
-        proposal
-        for proposal in likely
-        if proposal is not None and (proposal.reason is Reason.DUPLICATE or proposal is best)
-    ]
+    return [proposal for proposal in likely if proposal.reason is Reason.DUPLICATE or proposal is best]
 
 
 def _proposal(older: Comparable, newer: Comparable, relation: Relation) -> ConsolidationProposal | None:
@@ -204,14 +199,17 @@ async def propose(
             return wire.ConsolidationResponse(proposals=(), examined=0, expired=0)
         await opened.refresh(deadline)
         now = ctx.clock.now_ms()
-        rest = _live_after(opened, request.cursor)
-        page: Sequence[bytes] = rest[: request.limit]
+        ids = opened.ids()
+        if request.cursor is not None:
+            mark = ulid.parse(request.cursor)
+            if mark not in ids:
+                raise Refused("bad_cursor", "the memory that this cursor points to is gone: start over")
+            ids = ids[ids.index(mark) + 1 :]
+        rest = [record for record in ids if opened.is_live(record) and opened.is_memory(record)]
         async with deadline.step("compare"):
-            compared, page = await _compare(ctx, opened, page, now)
-            found = [_view(one) for one in compared]
+            found, page = await _compare(ctx, opened, rest[: request.limit], now)
             while len(page) > 1 and sum(map(encoded_size, found)) > PAGE_BYTES:
-                compared, page = await _compare(ctx, opened, page[: len(page) // 2], now)
-                found = [_view(one) for one in compared]
+                found, page = await _compare(ctx, opened, page[: len(page) // 2], now)
         return wire.ConsolidationResponse(
             proposals=tuple(found),
             examined=len(page),
@@ -296,20 +294,9 @@ def _pair(proposal_id: str) -> tuple[bytes, bytes]:
         return b"", b""
 
 
-def _live_after(opened: OpenNamespace, cursor: str | None) -> list[bytes]:
-    """Return the ids of live memories after the cursor, oldest first; raises `Refused`: ``bad_cursor``."""
-    ids = opened.ids()
-    if cursor is not None:
-        mark = ulid.parse(cursor)
-        if mark not in ids:
-            raise Refused("bad_cursor", "the memory that this cursor points to is gone: start over")
-        ids = ids[ids.index(mark) + 1 :]
-    return [record for record in ids if opened.is_live(record) and opened.is_memory(record)]
-
-
 async def _compare(
     ctx: Context, opened: OpenNamespace, page: Sequence[bytes], now: int
-) -> tuple[list[ConsolidationProposal], Sequence[bytes]]:
+) -> tuple[list[wire.ProposalView], Sequence[bytes]]:
     """Return the proposals about the memories of a page, and those that were compared: a page ends after `_MOST_PAIRS` pairs."""
     found: list[ConsolidationProposal] = []
     gone: set[bytes] = set()
@@ -335,7 +322,7 @@ async def _compare(
                 kept.add(proposal.stays.record.id)
     # A conflict may have been found before one of its memories was proposed for removal, which resolves the conflict.
     left = [one for one in found if one.reason is not Reason.CONFLICT or not _excluded(one, gone, kept)]
-    return left, page
+    return [_view(one) for one in left], page
 
 
 def _excluded(proposal: ConsolidationProposal, gone: set[bytes], kept: set[bytes]) -> bool:

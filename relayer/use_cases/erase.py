@@ -67,7 +67,21 @@ async def erase_records(
     Raises:
         Refused: ``not_found``: none of them ever existed; or ``nonce_reused``.
     """
-    return await report_erasure(ctx, opened, await _append(opened, access, wanted, deadline), deadline)
+    erasure = None
+    whole = _whole(opened, wanted)
+    if whole:
+        whole += await retelling(opened, whole)
+        (outcome,) = await opened.append([Erase(access.origin(), tuple(whole))], deadline)
+        if outcome.refusal is None:
+            erasure = opened.erasure(outcome.subject)
+            if outcome.result is not OperationResult.ERASED or erasure is None:
+                raise nonce_reused()
+    if erasure is None:
+        # Another client erased them first, or an earlier attempt of this gateway did and its response was lost.
+        erasure = next(filter(None, map(opened.erasure_of, wanted)), None)
+    if erasure is None:
+        raise no_such_memory()
+    return await report_erasure(ctx, opened, erasure, deadline)
 
 
 async def report_erasure(
@@ -80,26 +94,6 @@ async def report_erasure(
     await opened.wait_indexed()
     ctx.erasures.note(seen.report)
     return show(seen.report)
-
-
-async def _append(
-    opened: OpenNamespace, access: Access, wanted: Sequence[bytes], deadline: Deadline
-) -> Erasure:
-    whole = _whole(opened, wanted)
-    if whole:
-        whole += await retelling(opened, whole)
-        (outcome,) = await opened.append([Erase(access.origin(), tuple(whole))], deadline)
-        if outcome.refusal is None:
-            known = opened.erasure(outcome.subject)
-            if outcome.result is not OperationResult.ERASED or known is None:
-                raise nonce_reused()
-            return known
-    # Another client erased them first, or an earlier attempt of this gateway did and its response was lost.
-    for record in wanted:
-        before = opened.erasure_of(record)
-        if before is not None:
-            return before
-    raise no_such_memory()
 
 
 def _whole(opened: OpenNamespace, wanted: Iterable[bytes]) -> list[bytes]:

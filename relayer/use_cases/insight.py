@@ -22,7 +22,7 @@ import msgspec
 from relayer.access.accounts import Access
 from relayer.errors import DeadlineExceeded, ModelAnswerUnusable, ModelUnavailable, QueueFull, Refused
 from relayer.extraction.llm.borrowed import BorrowedModel, ModelToBeAsked
-from relayer.extraction.llm.conversation import day_of, json_in
+from relayer.extraction.llm.conversation import day_of, decode_answer
 from relayer.extraction.llm.evidence import Doubt, Ground, doubt_of
 from relayer.lib.job_queue import DailyLimits, ModelBudget
 from relayer.lib.work import Deadline
@@ -262,13 +262,9 @@ def read_cited(
     """
     if is_no_recall(answer):
         return Checked("")
-    raw = json_in(answer)
-    if raw is None:
+    read = decode_answer(answer, tokens, _DECODER)
+    if read is None:
         raise ModelAnswerUnusable("not_json", tokens)
-    try:
-        read = _DECODER.decode(raw)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        raise ModelAnswerUnusable("wrong_shape", tokens) from None
     text = remove_invisible(read.answer or "").strip()
     if is_no_recall(text):
         return Checked("")

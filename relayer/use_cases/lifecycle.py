@@ -39,16 +39,8 @@ from relayer.writing.present import position
 _TIMES = ("occurred_at", "valid_from", "valid_to")
 # Fields of the request that a draft does not have, or that are converted before they are stored.
 _READ_APART = (
-    "kind",
-    "audience",
-    "trust",
-    "vector",
-    "ttl_seconds",
-    "namespace",
-    "idempotency_key",
-    "place",
-    "sender",
-)
+    "kind", "audience", "trust", "vector", "ttl_seconds", "namespace", "idempotency_key", "place", "sender",
+)  # fmt: skip
 
 
 async def supersede(
@@ -61,9 +53,8 @@ async def supersede(
             ``idempotency_conflict``.
     """
     if request.text is not None:
-        request = request.model_copy(
-            update={"text": await without_secrets_in(ctx, access.account, request.text)}
-        )
+        text = await without_secrets_in(ctx, access.account, request.text)
+        request = request.model_copy(update={"text": text})
     async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
         memory = opened.memory(wanted)
         if memory is None:
@@ -110,13 +101,11 @@ def _next_version(
     if request.metadata is not None:
         changed["metadata"] = encode_metadata(request.metadata)
     changed["left_out"] = () if rewritten else memory.replaced
-    kinds = {
-        "kind": request.kind or old.kind,
-        "audience": request.audience or old.audience,
-        "trust": request.trust or old.trust,
-    }
+    changed["kind"] = request.kind or old.kind
+    changed["audience"] = request.audience or old.audience
+    changed["trust"] = request.trust or old.trust
     return Draft(
-        next_version(old, access, request.idempotency_key, **kinds, **changed),
+        next_version(old, access, request.idempotency_key, **changed),
         parse_vector(request.vector, ctx.embedder.model) if request.vector is not None else None,
         sources=() if rewritten else memory.state.sources,
         replaces=old.id,

@@ -75,7 +75,13 @@ async def list_memories(
         for keys in (passing, heard):
             if keys is not None:
                 wanted = [record for record in wanted if opened.key_of(record) in keys]
-        rest = wanted[_after(mark, opened, wanted) :]
+        rest = wanted
+        if mark is not None:
+            # The cursor's memory need not be in ``wanted`` any more.
+            order = {record: number for number, record in enumerate(opened.ids())}
+            if mark not in order:
+                raise Refused("bad_cursor", "the memory that this cursor points to is gone: start over")
+            rest = wanted[sum(order[record] >= order[mark] for record in wanted) :]
         page = page_of(_show(opened, record) for record in rest[:limit])
         return schemas.ListResponse(
             memories=page, next_cursor=page[-1].id if len(rest) > len(page) else None, total=len(wanted)
@@ -150,20 +156,6 @@ def _show(opened: OpenNamespace, record: bytes) -> schemas.Memory:
     if memory is None:
         raise no_such_memory()
     return show(memory, opened.ended_at(memory))
-
-
-def _after(mark: bytes | None, opened: OpenNamespace, wanted: Sequence[bytes]) -> int:
-    """Return how many of ``wanted`` come before the page. The cursor's memory need not be in ``wanted`` any more.
-
-    Raises:
-        Refused: ``bad_cursor``: the memory does not exist any more.
-    """
-    if mark is None:
-        return 0
-    order = {record: number for number, record in enumerate(opened.ids())}
-    if mark not in order:
-        raise Refused("bad_cursor", "the memory that this cursor points to is gone: start over")
-    return sum(order[record] >= order[mark] for record in wanted)
 
 
 # Lines of JSON are encoded while they are sent, in chunks of at least this size.

@@ -126,9 +126,8 @@ class _Choice:
         record = memory.record
         if record.suspect or record.kind not in _SECTION_OF or not memory.state.live_at(self.now):
             return False
-        if (record.valid_from is not None and self.now < record.valid_from) or (
-            record.valid_to is not None and record.valid_to <= self.now
-        ):
+        begins, ends = record.valid_from, record.valid_to
+        if (begins is not None and self.now < begins) or (ends is not None and ends <= self.now):
             return False
         return _is_among(record, self.audiences, self.trusts)
 
@@ -168,13 +167,11 @@ async def profile(
             found = await _candidates(opened, ctx.clock.now_ms(), audiences, trusts)
         chosen = _choose(opened, found, max_tokens * _BYTES_PER_TOKEN)
         # Group lines into sections, each in the order of the log, so that new lines come after those that a provider has cached.
-        lines: dict[wire.SectionName, list[tuple[int, wire.ProfileLine]]] = defaultdict(list)
-        for place, name, line in chosen:
-            lines[name].append((place, line))
+        lines: dict[wire.SectionName, list[wire.ProfileLine]] = defaultdict(list)
+        for _, name, line in sorted(chosen, key=lambda one: one[0]):
+            lines[name].append(line)
         sections = tuple(
-            wire.ProfileSection(
-                name=name, lines=tuple(line for _, line in sorted(lines[name], key=lambda one: one[0]))
-            )
+            wire.ProfileSection(name=name, lines=tuple(lines[name]))
             for name in wire.SECTIONS
             if name in lines
         )
@@ -316,25 +313,21 @@ def _in_turns(found: Mapping[str, list[tuple[bytes, Essential]]]) -> Iterator[tu
             yield from (left[kind].popleft() for _ in range(min(share, len(left[kind]))))
 
 
-def _newer(opened: OpenNamespace, record: bytes, allowed: Collection[bytes]) -> list[bytes]:
-    """Return the memories by which a memory may be over: no dose is told without the newer one."""
-    number = opened.key_of(record)
-    newer = () if number is None else opened.newer_beside(number)
-    return [one for one in map(opened.id_of_hit, newer) if one in allowed]
-
-
 def _distinct(
     opened: OpenNamespace, ordered: Iterable[tuple[bytes, Essential]], allowed: Collection[bytes]
 ) -> Iterator[wire.StandingLine]:
     said: list[frozenset[str]] = []
-    told = ((newer, kind) for record, kind in ordered for newer in (*_newer(opened, record, allowed), record))
-    for record_id, kind in told:
-        memory = opened.memory(record_id)
-        text = "" if memory is None else one_line(memory.told)
-        words = frozenset(text.casefold().rstrip(".!").split())
-        if memory is not None and words and not any(words <= other for other in said):
-            said.append(words)
-            yield wire.StandingLine(**dict(_line(memory.record, text)), about=kind)
+    for record, kind in ordered:
+        number = opened.key_of(record)
+        # The memories by which one may be over come before it: no dose is told without the newer one.
+        newer = () if number is None else map(opened.id_of_hit, opened.newer_beside(number))
+        for record_id in (*(one for one in newer if one in allowed), record):
+            memory = opened.memory(record_id)
+            text = "" if memory is None else one_line(memory.told)
+            words = frozenset(text.casefold().rstrip(".!").split())
+            if memory is not None and words and not any(words <= other for other in said):
+                said.append(words)
+                yield wire.StandingLine(**dict(_line(memory.record, text)), about=kind)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -369,8 +362,12 @@ async def newest_days(
         by_day: dict[str, list[OpenedMemory]] = defaultdict(list)
         newest_of_all: deque[OpenedMemory] = deque(maxlen=_LOOKED_THROUGH)
         total, now = 0, ctx.clock.now_ms()
-        for memory in _live(opened, now):
+        for memory in opened.memories():
+            # What a recall returns by default, without what happens later than now.
             record = memory.record
+            is_past = record.occurred_at is None or record.occurred_at <= now
+            if record.suspect or not is_past or not memory.state.live_at(now):
+                continue
             total += 1
             if _is_among(record, audiences, trusts):
                 newest_of_all.append(memory)
@@ -418,15 +415,6 @@ async def _coming(
         ]
         found += [(day, number, memory) for day in sorted(days) if today <= day < today + _COMING][:1]
     return [memory for _, _, memory in sorted(found, key=lambda one: one[:2])]
-
-
-def _live(opened: OpenNamespace, now: int) -> Iterator[OpenedMemory]:
-    """Yield the memories that a recall returns by default, without those that happen after ``now``, in ms."""
-    for memory in opened.memories():
-        record = memory.record
-        is_past = record.occurred_at is None or record.occurred_at <= now
-        if is_past and memory.state.live_at(now) and not record.suspect:
-            yield memory
 
 
 def _days(by_day: Mapping[str, list[OpenedMemory]], items: int, room: int) -> Iterator[ContextDay]:

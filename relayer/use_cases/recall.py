@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase, translate
@@ -27,7 +27,7 @@ from relayer.lib.n_grams import PromptForm, asks_for_former, read_prompt
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import MemoryOrigin, OpenedMemory, RenderedMemory, Wish, kept_out_by
+from relayer.namespaces.records import MemoryOrigin, RenderedMemory, Wish, kept_out_by
 from relayer.ports import CrossEncoder, EmbeddingModel, QueryVectors
 from relayer.search.index import QueryWords
 from relayer.search.passages import passage_at
@@ -124,7 +124,10 @@ class _Penalties:
         """Return the largest penalty whose pattern matches a record's source; 0 if none matches."""
         cost = self._known.get(origin)
         if cost is None:
-            names = _names(origin)
+            # The names of a source that the patterns are compared with.
+            names = [f"kind:{origin.kind}", f"trust:{origin.trust}"]
+            names += [origin.reference] if origin.reference else []
+            names += [f"transcript:{origin.transcript}"] if origin.transcript else []
             cost = 0.0
             if any(map(self._any.match, names)):
                 matching = (
@@ -139,13 +142,6 @@ class _Penalties:
 def _one_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
     """Return one regular expression that matches if any of the patterns does, because most sources match none."""
     return re.compile("|".join(map(translate, patterns)))
-
-
-def _names(origin: MemoryOrigin) -> list[str]:
-    """Return the names of a record's source that the patterns are compared with."""
-    named = [f"kind:{origin.kind}", f"trust:{origin.trust}"]
-    named += [origin.reference] if origin.reference else []
-    return named + ([f"transcript:{origin.transcript}"] if origin.transcript else [])
 
 
 # Maximum characters of a query. The model reads 256 tokens, so a longer text would only cost time.
@@ -164,7 +160,6 @@ _MOST_PIECES = 16
 _OPENING_SHARE = 0.4
 # A model's thread needs the interpreter for this many seconds to pick up a text, and then not again until it has finished.
 _TAKEN_UP_SECONDS = 0.001
-_NO_BUDGET = PAGE_BYTES
 # Maximum names of speakers that are removed from a query; each one has to be embedded when it is first asked about.
 _MOST_NAMED = 3
 # Maximum hits of further audiences that the query does not name: enough to show that there are some.
@@ -481,7 +476,12 @@ async def _read_together(cross: CrossEncoder, search: _Search, prompt: str, dead
         if opened.is_live(opened.id_of_hit(hit.key)):
             memory = opened.hit(hit.key)
             text = memory.record.text if search.former else memory.told
-            pieces += ((hit.key, piece) for piece in _pieces(memory, hit, text))
+            if hit.passage is not None and not memory.replaced:
+                text = passage_at(memory.record.text, hit.passage)
+            parts = [text]
+            if len(text.encode()) > _PIECE_BYTES:
+                parts = [text[start:end].strip() for start, end in cut(text, _PIECE_BYTES)]
+            pieces += ((hit.key, part) for part in parts)
     pieces = pieces[:_MOST_PIECES]
     if not pieces:
         return replace(search, found=found)
@@ -513,16 +513,6 @@ def _led_to(search: _Search, found: Sequence[Hit]) -> list[Hit]:
         for key in dict.fromkeys(newer)
         if key not in known and (allowed is None or key in allowed)
     ][:_MOST_LED_TO]
-
-
-def _pieces(memory: OpenedMemory, hit: Hit, text: str) -> Iterator[str]:
-    """Yield the parts of a memory's text that are read together with a prompt, of a long text those of its best passage."""
-    if hit.passage is not None and not memory.replaced:
-        text = passage_at(memory.record.text, hit.passage)
-    if len(text.encode()) <= _PIECE_BYTES:
-        yield text
-    else:
-        yield from (text[start:end].strip() for start, end in cut(text, _PIECE_BYTES))
 
 
 def _answered(search: _Search) -> _Answer:
@@ -739,7 +729,7 @@ def within_budget(
 ) -> tuple[msgspec.Raw, ...]:
     """Return the best hits that fit the token budget and one response, without cutting any."""
     kept: list[msgspec.Raw] = []
-    budget, room = (max_tokens or _NO_BUDGET) * _BYTES_PER_TOKEN, PAGE_BYTES
+    budget, room = (max_tokens or PAGE_BYTES) * _BYTES_PER_TOKEN, PAGE_BYTES
     for shown, hit in hits:
         budget -= shown.text_bytes
         room -= len(hit)

@@ -8,7 +8,6 @@ durable and can be recalled.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 
@@ -22,14 +21,7 @@ from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.fields import Status, Trust
 from relayer.wire.service import Imported, ImportItem, ImportRequest, ImportResponse
-from relayer.writing.drafts import (
-    Draft,
-    append_drafts,
-    parse_vector,
-    record_of,
-    voice_of,
-    without_secrets,
-)
+from relayer.writing.drafts import Draft, append_drafts, parse_vector, record_of, voice_of, without_secrets
 from relayer.writing.present import position, remembered
 
 
@@ -60,10 +52,6 @@ def _draft(ctx: Context, access: Access, item: schemas.MemoryItem, key: str | No
         context_of=ulid.parse(item.context_of) if item.context_of else b"",
     )
     return Draft(record, parse_vector(item.vector, ctx.embedder.model) if item.vector is not None else None)
-
-
-_USUAL: Final = 0.5
-"""The default importance of a memory."""
 
 
 async def import_memories(
@@ -118,7 +106,7 @@ def _as_imported(opened: OpenNamespace, draft: Draft) -> Draft:
         record,
         trust=Trust.IMPORTED if is_claim else record.trust,
         pinned=False,
-        importance=min(record.importance, _USUAL),
+        importance=min(record.importance, 0.5),
     )
     return msgspec.structs.replace(draft, record=claims_nothing)
 

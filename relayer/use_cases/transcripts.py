@@ -18,12 +18,11 @@ from relayer.lib.work import Deadline, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory, is_heard
-from relayer.wire import codec as ulid
 from relayer.wire.fields import SPOKEN_ROLES, Role, Status, Trust, clip, one_line
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 from relayer.wire.sealing import SALT_SIZE
 from relayer.wire.service import TranscriptLine, TranscriptRequest, TranscriptResponse
-from relayer.writing.drafts import request_origin
+from relayer.writing.drafts import new_id, request_origin
 from relayer.writing.present import position
 
 # Operation index of a turn, beyond the indexes of the memories and the jobs of a request.
@@ -66,7 +65,7 @@ async def keep_turn(
         return
     memories = tuple(dict.fromkeys(outcome.subject for outcome in outcomes))
     dialogue = ops.Record(
-        id=ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10)),
+        id=new_id(ctx),
         namespace=access.namespace,
         text="",
         audience=request.audience,
@@ -134,30 +133,26 @@ async def retelling(opened: OpenNamespace, erased: Sequence[bytes]) -> list[byte
     texts = {
         normal_text(clip(one_line(known.text), _MOST_SAID)) for one in erased if (known := opened.record(one))
     }
-    said, pace = _Said(texts), max(1, _AT_ONCE // (1 + len(texts) // 20))
+    # Long texts and non-ASCII ones match anywhere in a line, short ones only as whole words.
+    anywhere = [text for text in texts if len(text) >= _LONG or not text.isascii()]
+    words = [text for text in texts.difference(anywhere) if text]
+    pace = max(1, _AT_ONCE // (1 + len(texts) // 20))
     found = []
     for place, turn in enumerate(opened.turns()):
         if not going.isdisjoint(turn.state.sources):
             continue
-        if not made_of.isdisjoint(turn.state.sources) or said.told_by(turn):
+        if not made_of.isdisjoint(turn.state.sources) or _tells(turn, anywhere, words):
             found.append(turn.id)
         if place % pace == pace - 1:
             await asyncio.sleep(0)
     return found
 
 
-class _Said:
-    """Texts to find in turns: long texts and non-ASCII ones match anywhere in a line, short ones only as whole words."""
-
-    def __init__(self, texts: set[str]) -> None:
-        self._anywhere = [text for text in texts if len(text) >= _LONG or not text.isascii()]
-        self._words = [text for text in texts.difference(self._anywhere) if text]
-
-    def told_by(self, turn: OpenedMemory) -> bool:
-        lines = [normal_text(line.text) for line in turn.record.lines]
-        return any(text in line for line in lines for text in self._anywhere) or any(
-            _has_word(line, text) for line in lines for text in self._words
-        )
+def _tells(turn: OpenedMemory, anywhere: Sequence[str], words: Sequence[str]) -> bool:
+    lines = [normal_text(line.text) for line in turn.record.lines]
+    return any(text in line for line in lines for text in anywhere) or any(
+        _has_word(line, text) for line in lines for text in words
+    )
 
 
 def _has_word(line: str, word: str) -> bool:
@@ -201,24 +196,15 @@ def may_be_read(opened: OpenNamespace, turn: ops.RecordState, now: int) -> bool:
 def _around(lines: Sequence[ops.Line], request: TranscriptRequest) -> Sequence[ops.Line]:
     end = len(lines)
     if request.anchor is not None or request.at is not None:
-        place = _place(lines, request)
-        if place is None:
+        anchor, at = request.anchor, request.at
+        places = [index for index, line in enumerate(lines) if anchor and line.message_id == anchor][:1]
+        if not places and at is not None:
+            times = enumerate(line.occurred_at for line in lines)
+            places = [index for index, time in times if time is not None and time <= at]
+        if not places:
             return ()
-        end = min(len(lines), place + request.limit // 2 + 1)
+        end = min(len(lines), places[-1] + request.limit // 2 + 1)
     return lines[max(0, end - request.limit) : end]
-
-
-def _place(lines: Sequence[ops.Line], request: TranscriptRequest) -> int | None:
-    for index, line in enumerate(lines):
-        if request.anchor and line.message_id == request.anchor:
-            return index
-    at = request.at
-    if at is None:
-        return None
-    before = [
-        index for index, line in enumerate(lines) if line.occurred_at is not None and line.occurred_at <= at
-    ]
-    return before[-1] if before else None
 
 
 def shown(line: ops.Line) -> TranscriptLine:

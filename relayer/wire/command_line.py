@@ -104,16 +104,8 @@ def fail(code: int, sentence: str, fix: str = "", *, kind: str = "") -> NoReturn
     complain(sentence, fix)
     running = _running.get(None)
     if running is not None and running.as_json and not running.answered:
-        answer(
-            {
-                "error": {
-                    "code": kind or _KINDS.get(code, "failed"),
-                    "message": sentence,
-                    "fix": fix,
-                    "exit_code": code,
-                }
-            }
-        )
+        named = kind or _KINDS.get(code, "failed")
+        answer({"error": {"code": named, "message": sentence, "fix": fix, "exit_code": code}})
     raise typer.Exit(code) from None
 
 

@@ -166,14 +166,11 @@ def reads_like_an_order(text: str) -> bool:
 
 
 # A passage ends after one of these, tried in this order, if it occurs in the last quarter of the passage's size.
-_ENDS = tuple(
-    re.compile(end)
-    for end in (
-        r"\n\s*\n",
-        r"\n",
-        r"[.!?\u2026\u0964\u061f]+[\"'\u201d\u2019)\]]*\s|[\u3002\uff01\uff1f]",
-        r"\s",
-    )
+_ENDS = (
+    re.compile(r"\n\s*\n"),
+    re.compile(r"\n"),
+    re.compile(r"[.!?\u2026\u0964\u061f]+[\"'\u201d\u2019)\]]*\s|[\u3002\uff01\uff1f]"),
+    re.compile(r"\s"),
 )
 
 

@@ -134,7 +134,9 @@ def like_a_key(value: str) -> bool:
     value = value.rstrip(".!?,;:")
     if len(value) < 16 or _PLACEHOLDER.match(value) or _CODE.match(value) or "/" in value[:2]:
         return False
-    return _kinds_of_characters(value) >= 2 and _entropy(value) >= _HIGH_ENTROPY
+    kinds = (str.islower, str.isupper, str.isdigit, lambda char: not char.isalnum())
+    found = sum(any(map(kind, value)) for kind in kinds)
+    return found >= 2 and _entropy(value) >= _HIGH_ENTROPY
 
 
 def like_an_issued_key(value: str) -> bool:
@@ -212,11 +214,6 @@ def _entropy(text: str) -> float:
     return -sum(n / len(text) * math.log2(n / len(text)) for n in counts.values())
 
 
-def _kinds_of_characters(value: str) -> int:
-    kinds = (str.islower, str.isupper, str.isdigit, lambda char: not char.isalnum())
-    return sum(any(kind(char) for char in value) for kind in kinds)
-
-
 _Check = Callable[[str], bool]
 
 
@@ -233,6 +230,18 @@ class Rule:
     hints: tuple[str, ...]
     check: _Check | None = None
     long: bool = False
+
+
+def _rule(
+    kind: str,
+    pattern: str,
+    hints: tuple[str, ...],
+    check: _Check | None = None,
+    *,
+    flags: re.RegexFlag = re.IGNORECASE,
+    long: bool = False,
+) -> Rule:
+    return Rule(kind, re.compile(pattern, flags), hints, check, long)
 
 
 _EDGE: Final = r"(?<![A-Za-z0-9_-])"
@@ -271,15 +280,8 @@ _VALUE: Final = (
 
 def _spoken(kind: str, words: str, value: str, check: _Check | None) -> Rule:
     """Return the rule for a secret that a sentence names: "the password of the printer is ..."."""
-    return Rule(
-        kind,
-        re.compile(
-            rf"(?:(?<![A-Za-z0-9])|(?=[^\x00-\x7f]))(?:{words})(?!{_ABOUT_SECRETS}){_SPOKEN_IS}{value}",
-            re.IGNORECASE,
-        ),
-        ("",),
-        check,
-    )
+    begins = r"(?:(?<![A-Za-z0-9])|(?=[^\x00-\x7f]))"
+    return _rule(kind, rf"{begins}(?:{words})(?!{_ABOUT_SECRETS}){_SPOKEN_IS}{value}", ("",), check)
 
 
 # A word without a letter before it, or one that is written together with the word before it.
@@ -314,55 +316,41 @@ _REVERSED: Final = (
 def _named(
     kind: str, words: str, value: str, check: _Check, hints: tuple[str, ...], *, then: str = _IS
 ) -> Rule:
-    pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{words}){then}{value}", re.IGNORECASE)
-    return Rule(kind, pattern, hints, check)
+    return _rule(kind, rf"(?<![A-Za-z0-9])(?:{words}){then}{value}", hints, check)
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    Rule(
+    # The body ends at the next two dashes, so many begin lines without an end line cost no more than one.
+    _rule(
         "private_key",
-        re.compile(
-            # The body ends at the next two dashes, so many begin lines without an end line cost no more than one.
-            r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=:,.\s]|-(?!-)){0,20000}+"
-            r"(?:-----END (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----)?"
-        ),
+        r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=:,.\s]|-(?!-)){0,20000}+"
+        r"(?:-----END (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----)?",
         ("-----begin ",),
+        flags=re.NOFLAG,
         long=True,
     ),
     *(
-        Rule(kind, re.compile(f"{_EDGE}(?:{form}){_STOP}"), hints, long=kind == "jwt")
+        _rule(kind, f"{_EDGE}(?:{form}){_STOP}", hints, flags=re.NOFLAG, long=kind == "jwt")
         for kind, form, hints in PUBLISHED
     ),
-    Rule(
+    _rule(
         "url_password",
-        re.compile(
-            r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,100}:(?P<secret>[^\s/@\"'<>]{3,200})@", re.IGNORECASE
-        ),
+        r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,100}:(?P<secret>[^\s/@\"'<>]{3,200})@",
         ("://",),
         no_placeholder,
     ),
-    Rule(
-        "azure_key",
-        re.compile(r"(?:AccountKey|SharedAccessKey)=(?P<secret>[A-Za-z0-9+/]{20,100}={0,2})", re.IGNORECASE),
-        ("=",),
-    ),
-    Rule(
-        "azure_signature",
-        re.compile(r"[?&]sig=(?P<secret>[A-Za-z0-9%+/]{30,100}(?:=|%3D)?)", re.IGNORECASE),
-        ("=",),
-    ),
-    Rule(
+    _rule("azure_key", r"(?:AccountKey|SharedAccessKey)=(?P<secret>[A-Za-z0-9+/]{20,100}={0,2})", ("=",)),
+    _rule("azure_signature", r"[?&]sig=(?P<secret>[A-Za-z0-9%+/]{30,100}(?:=|%3D)?)", ("=",)),
+    _rule(
         "authorization",
-        re.compile(r"\b(?:Bearer|Basic|Token)\s+(?P<secret>[A-Za-z0-9._~+/-]{16,2000}={0,2})(?![\w$<{])"),
+        r"\b(?:Bearer|Basic|Token)\s+(?P<secret>[A-Za-z0-9._~+/-]{16,2000}={0,2})(?![\w$<{])",
         ("bearer", "basic", "token"),
         drawn_at_random,
+        flags=re.NOFLAG,
     ),
-    Rule(
+    _rule(
         "aws_secret",
-        re.compile(
-            r"aws.{0,20}?(?:secret|key).{0,20}?[=:\s]\s{0,3}[\"']?(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
-            re.IGNORECASE,
-        ),
+        r"aws.{0,20}?(?:secret|key).{0,20}?[=:\s]\s{0,3}[\"']?(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
         ("aw",),
         drawn_at_random,
     ),
@@ -391,94 +379,76 @@ RULES: Final[tuple[Rule, ...]] = (
         _KEY_HINTS,
         then=r"\s+",
     ),
-    Rule(
+    _rule(
         "recovery_phrase",
-        re.compile(
-            r"(?:seed|recovery|mnemonic|backup)[ -](?:phrase|words)\b[^\n]{0,12}?[:\s]\s?(?P<secret>(?:[a-z]{3,8} ){11,23}[a-z]{3,8})\b",
-            re.IGNORECASE,
-        ),
+        r"(?:seed|recovery|mnemonic|backup)[ -](?:phrase|words)\b[^\n]{0,12}?[:\s]\s?(?P<secret>(?:[a-z]{3,8} ){11,23}[a-z]{3,8})\b",
         ("phra", "word"),
     ),
-    Rule(
+    _rule(
         "one_time_code",
-        re.compile(
-            r"\b(?:(?i:one[- ]time (?:code|password)|verification code|2fa code|otp|security code|cvv|cvc)|PIN|pin code)"
-            r"(?:\s+(?:is|ist|es))?[:\s]\s?(?P<secret>\d{3,8})\b"
-        ),
+        r"\b(?:(?i:one[- ]time (?:code|password)|verification code|2fa code|otp|security code|cvv|cvc)|PIN|pin code)"
+        r"(?:\s+(?:is|ist|es))?[:\s]\s?(?P<secret>\d{3,8})\b",
         ("code", "word", "otp", "cvv", "cvc", "pin"),
+        flags=re.NOFLAG,
     ),
     _spoken("one_time_code", NUMBERS, rf"(?P<secret>\d{{4,8}})(?:(?!\w)|(?={_SPOKEN_ENDS}))", None),
     _spoken("password", _PASSWORD_NAMES, _SPOKEN_VALUE, like_a_password),
     _spoken("assigned_secret", KEYS, _SPOKEN_VALUE, like_an_issued_key),
-    Rule(
+    _rule(
         "passphrase",
-        re.compile(
-            rf"{_BEGINS}(?:{PASSWORDS}){_WORDS}{{0,4}}?(?:\s+(?:{IS})[:\s]\s*|\s*[:\uff1a]\s*)"
-            rf"(?P<secret>{LETTER}{{3,12}}(?:[ -]{LETTER}{{3,12}}){{3,7}})\s*(?:[.!]|$)",
-            re.IGNORECASE | re.MULTILINE,
-        ),
+        rf"{_BEGINS}(?:{PASSWORDS}){_WORDS}{{0,4}}?(?:\s+(?:{IS})[:\s]\s*|\s*[:\uff1a]\s*)"
+        rf"(?P<secret>{LETTER}{{3,12}}(?:[ -]{LETTER}{{3,12}}){{3,7}})\s*(?:[.!]|$)",
         _PASSWORD_HINTS,
         is_word_passphrase,
+        flags=re.IGNORECASE | re.MULTILINE,
     ),
-    Rule(
+    _rule(
         "password",
-        re.compile(
-            rf"{_BEGINS}(?:{PASSWORDS})(?!{_ABOUT_SECRETS})(?:{_WORDS}{{0,5}}?(?:\s*[:\uff1a]\s*|\s+(?:{IS})\s+|(?<=[\u043b\u0142l]\w){_WORDS}{{0,4}}?\s+(?:{IS_SLAVIC})\s+)|"
-            rf"\s?[\u662f\u306f\uc740\ub294]\s?|\s+(?=\S{{2,30}}\s+\u0939\u0948))(?P<secret>(?!\d)(?:{LETTER}|\d){{2,30}}?){ENDS}",
-            re.IGNORECASE | re.MULTILINE,
-        ),
+        rf"{_BEGINS}(?:{PASSWORDS})(?!{_ABOUT_SECRETS})(?:{_WORDS}{{0,5}}?(?:\s*[:\uff1a]\s*|\s+(?:{IS})\s+|(?<=[\u043b\u0142l]\w){_WORDS}{{0,4}}?\s+(?:{IS_SLAVIC})\s+)|"
+        rf"\s?[\u662f\u306f\uc740\ub294]\s?|\s+(?=\S{{2,30}}\s+\u0939\u0948))(?P<secret>(?!\d)(?:{LETTER}|\d){{2,30}}?){ENDS}",
         _PASSWORD_HINTS,
         like_a_word_password,
+        flags=re.IGNORECASE | re.MULTILINE,
     ),
-    Rule(
+    _rule(
         "password",
-        re.compile(
-            rf"{_BEGINS}(?:(?:{_PASSWORD_NAMES}){_WORDS}{{0,6}}?(?:\s*[:\uff1a=]\s*|\s+(?:{IS}|{IS_SLAVIC})\s+)|"
-            rf"(?:{PASSWORDS})(?:\s?[\u662f\u306f\uc740\ub294]\s?|(?:{_WORDS}{{0,3}}?[ ](?:{CARDS}))?[ ]))"
-            rf"(?P<secret>(?!(?:19|20)\d\d(?!\d))\d{{4,12}})(?:(?!\w|[.,:/-]\d)|(?={_SPOKEN_ENDS}))",
-            re.IGNORECASE,
-        ),
+        rf"{_BEGINS}(?:(?:{_PASSWORD_NAMES}){_WORDS}{{0,6}}?(?:\s*[:\uff1a=]\s*|\s+(?:{IS}|{IS_SLAVIC})\s+)|"
+        rf"(?:{PASSWORDS})(?:\s?[\u662f\u306f\uc740\ub294]\s?|(?:{_WORDS}{{0,3}}?[ ](?:{CARDS}))?[ ]))"
+        rf"(?P<secret>(?!(?:19|20)\d\d(?!\d))\d{{4,12}})(?:(?!\w|[.,:/-]\d)|(?={_SPOKEN_ENDS}))",
         _PASSWORD_HINTS,
     ),
-    Rule("password", re.compile(_REVERSED, re.IGNORECASE | re.MULTILINE), _PASSWORD_HINTS, like_a_password),
-    Rule(
+    _rule("password", _REVERSED, _PASSWORD_HINTS, like_a_password, flags=re.IGNORECASE | re.MULTILINE),
+    _rule(
         "password",
-        re.compile(
-            r"(?<![\w/@.:-])(?:admin|administrator|root|guest|login):(?P<secret>[A-Za-z0-9!#$%&*+.=?@^_~-]{6,60})",
-            re.IGNORECASE,
-        ),
+        r"(?<![\w/@.:-])(?:admin|administrator|root|guest|login):(?P<secret>[A-Za-z0-9!#$%&*+.=?@^_~-]{6,60})",
         ("admin", "root:", "guest:", "login:"),
         like_a_password,
     ),
-    Rule(
+    _rule(
         "code",
-        re.compile(
-            rf"{_PLACED_CODE}{_WORDS}{{0,4}}?(?:\s*[:\uff1a=\u662f\u306f]\s*|[\uc740\ub294]\s*|\s+(?:(?:{IS}|{IS_SLAVIC})\s+)?){BEFORE_TIMES}{_CODE_VALUE}",
-            re.IGNORECASE,
-        ),
+        rf"{_PLACED_CODE}{_WORDS}{{0,4}}?(?:\s*[:\uff1a=\u662f\u306f]\s*|[\uc740\ub294]\s*|\s+(?:(?:{IS}|{IS_SLAVIC})\s+)?){BEFORE_TIMES}{_CODE_VALUE}",
         _CODE_HINTS,
     ),
-    Rule(
+    _rule(
         "national_number",
-        re.compile(
-            rf"{_BEGINS}(?:{NATIONAL_NUMBERS}){_ENDS_NAME}{_SPOKEN_IS}"
-            r"(?P<secret>\d{1,12}(?:[ .-]?\d{1,6}){1,6}[A-Z]?|[A-Z]{6}\d{2}[A-Z]\d{2}[A-Z]\d{3}[A-Z])(?!\w)",
-            re.IGNORECASE,
-        ),
+        rf"{_BEGINS}(?:{NATIONAL_NUMBERS}){_ENDS_NAME}{_SPOKEN_IS}"
+        r"(?P<secret>\d{1,12}(?:[ .-]?\d{1,6}){1,6}[A-Z]?|[A-Z]{6}\d{2}[A-Z]\d{2}[A-Z]\d{3}[A-Z])(?!\w)",
         _NATIONAL_HINTS,
         like_a_national_number,
     ),
-    Rule(
+    _rule(
         "card_number",
-        re.compile(r"(?<![\w.-])(?P<secret>[3-6]\d{3}(?:[ -]?\d){9,15})(?![\w-])"),
+        r"(?<![\w.-])(?P<secret>[3-6]\d{3}(?:[ -]?\d){9,15})(?![\w-])",
         ("3", "4", "5", "6"),
         luhn,
+        flags=re.NOFLAG,
     ),
-    Rule(
+    _rule(
         "iban",
-        re.compile(r"\b(?P<secret>[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?)\b"),
+        r"\b(?P<secret>[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?)\b",
         ("",),
         iban,
+        flags=re.NOFLAG,
     ),
 )
 
@@ -623,10 +593,13 @@ def _find_in_steps(text: str, policy: Policy) -> Iterator[tuple[Finding, ...] | 
             if match is None:
                 yield None
                 continue
-            found = _finding(rule, match)
-            if found is not None and not any(covered[found.start : found.end]):
-                covered[found.start : found.end] = b"\1" * (found.end - found.start)
-                taken.append(found)
+            groups = match.groupdict()
+            group = next((name for name in ("secret", "dq", "sq", "bare") if groups.get(name)), None)
+            start, end = match.span(group or 0)
+            is_secret = rule.check is None or rule.check(text[start:end])
+            if is_secret and not any(covered[start:end]):
+                covered[start:end] = b"\1" * (end - start)
+                taken.append(Finding(rule.kind, start, end))
     yield tuple(sorted(taken, key=lambda finding: finding.start))
 
 
@@ -653,12 +626,3 @@ def _matches(rule: Rule, text: str) -> Iterator[re.Match[str] | None]:
             yield match
             at = max(match.end(), match.start() + 1)
         yield None
-
-
-def _finding(rule: Rule, match: re.Match[str]) -> Finding | None:
-    group = next((name for name in ("secret", "dq", "sq", "bare") if match.groupdict().get(name)), None)
-    start, end = match.span(group) if group is not None else match.span()
-    value = match.string[start:end]
-    if rule.check is not None and not rule.check(value):
-        return None
-    return Finding(rule.kind, start, end)

@@ -529,7 +529,6 @@ class RecallResponse(Answer):
 
 
 MAX_DELETED = 1000
-_IDS_SHOWN = 100
 
 
 class SupersedeRequest(Request):
@@ -649,7 +648,7 @@ class DeleteResponse(Answer):
     forgotten: int
     remaining: int
     dry_run: bool
-    ids: Annotated[tuple[MemoryId, ...], Field(max_length=_IDS_SHOWN)] = ()
+    ids: Annotated[tuple[MemoryId, ...], Field(max_length=100)] = ()
     position: Position | None = None
     erased: int = 0
     erasure: ErasureView | None = None

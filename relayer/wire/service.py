@@ -201,7 +201,13 @@ def heading(name: SectionName) -> str:
 def item(line: ProfileLine) -> str:
     """Return the line of a memory in the document, including its line break."""
     said = f"{line.speaker}: {line.text}" if line.speaker else line.text
-    return f"- {_escape(said)} [{line.id}]\n"
+    shown = one_line(said).translate(_ENTITIES)
+    numbered = _NUMBERED.match(shown)
+    if numbered is not None:
+        shown = f"{shown[: numbered.end() - 1]}\\{shown[numbered.end() - 1 :]}"
+    elif shown[:1] in _MARKS:
+        shown = f"\\{shown}"
+    return f"- {shown} [{line.id}]\n"
 
 
 def render(sections: Iterable[ProfileSection]) -> str:
@@ -210,14 +216,6 @@ def render(sections: Iterable[ProfileSection]) -> str:
         heading(section.name) + "".join(map(item, section.lines)) for section in sections if section.lines
     )
     return INTRODUCTION + told if told else ""
-
-
-def _escape(text: str) -> str:
-    line = one_line(text).translate(_ENTITIES)
-    numbered = _NUMBERED.match(line)
-    if numbered is not None:
-        return f"{line[: numbered.end() - 1]}\\{line[numbered.end() - 1 :]}"
-    return f"\\{line}" if line and line[0] in _MARKS else line
 
 
 MAX_EXAMINED = 200

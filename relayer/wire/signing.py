@@ -331,10 +331,8 @@ def normal_authority(host: str, scheme: str) -> str:
     text = host.strip().lower()
     name, colon, port = text.rpartition(":")
     if colon and port.isdigit() and not name.endswith(":"):
-        text = name.rstrip(".") + (colon + port if colon + port != _DEFAULT_PORTS.get(scheme) else "")
-    else:
-        text = text.rstrip(".")
-    return text
+        return name.rstrip(".") + (colon + port if colon + port != _DEFAULT_PORTS.get(scheme) else "")
+    return text.rstrip(".")
 
 
 def content_digest(body_sha256: bytes) -> str:

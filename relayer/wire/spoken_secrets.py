@@ -132,22 +132,8 @@ _NOT_VALUES: Final = _words(
 )
 # Endings of verbs and adjectives in languages that are written without spaces.
 _SAYS_ENDINGS: Final = (
-    "的",
-    "了",
-    "吗",
-    "好",
-    "い",
-    "た",
-    "ない",
-    "る",
-    "か",
-    "ん",
-    "다",
-    "요",
-    "까",
-    "어",
-    "ना",
-)
+    "的", "了", "吗", "好", "い", "た", "ない", "る", "か", "ん", "다", "요", "까", "어", "ना",
+)  # fmt: skip
 _IN_SENTENCES: Final = re.compile(
     r"[をにでが]|ない|して|在|每|用|从|要|不|可以|\d(?:文字|[年月日回個位次天个자번개])|[a-z][A-Z]"
 )

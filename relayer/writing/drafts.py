@@ -91,7 +91,10 @@ class Draft(msgspec.Struct, frozen=True):
 
 def record_of(item: MemoryItem | ImportItem, access: Access, idempotency_key: str | None) -> ops.Record:
     """Return the record of a memory that an agent sends; the caller adds the fields that only one kind of item has."""
-    given = item.source
+    if isinstance(item, ImportItem):
+        unmentioned = tuple(" ".join(words.casefold().split()) for words in item.unmentioned if words.strip())
+    else:
+        unmentioned = wish_in(item.text) if item.trust == "user" else ()
     return ops.Record(
         id=b"",
         namespace=access.namespace,
@@ -106,30 +109,13 @@ def record_of(item: MemoryItem | ImportItem, access: Access, idempotency_key: st
         occurred_at=item.occurred_at,
         valid_from=item.valid_from,
         valid_to=item.valid_to,
-        source=ops.Source(
-            host=given.host,
-            agent=access.principal.certificate.agent,
-            session=given.session,
-            speaker=given.speaker,
-            role=given.role,
-            message_ids=given.message_ids,
-            transcript=given.transcript,
-            reference=given.reference,
-            place=given.place,
-            sender=given.sender,
-        ),
+        source=ops.Source(agent=access.principal.certificate.agent, **dict(item.source)),
         idempotency_key=idempotency_key or "",
         author=access.principal.author,
         tags=item.tags,
         metadata=encode_metadata(item.metadata),
-        unmentioned=_wish_of(item),
+        unmentioned=unmentioned,
     )
-
-
-def _wish_of(item: MemoryItem | ImportItem) -> tuple[str, ...]:
-    if isinstance(item, ImportItem):
-        return tuple(" ".join(words.casefold().split()) for words in item.unmentioned if words.strip())
-    return wish_in(item.text) if item.trust == "user" else ()
 
 
 def next_version(

@@ -240,17 +240,8 @@ def likely_over(candidates: Sequence[Candidate], new: str) -> NDArray[np.float64
 
 
 FEATURES = (
-    "whole",
-    "clause",
-    "second clause",
-    "one clause",
-    "rank",
-    "other",
-    "length",
-    "same",
-    "cosine",
-    "covered",
-)
+    "whole", "clause", "second clause", "one clause", "rank", "other", "length", "same", "cosine", "covered",
+)  # fmt: skip
 """What is weighed of a candidate; the likelihoods as logits."""
 
 

@@ -14,7 +14,7 @@ from relayer.namespaces.context import idempotency_conflict, nonce_reused
 from relayer.namespaces.records import MemoryOrigin, OpenedMemory, RenderedMemory
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.wire.fields import Position, Status, render_time
+from relayer.wire.fields import Position, SourceInfo, Status, render_time
 from relayer.wire.labels import decode_metadata
 
 # The maximum size of a page of memories, in bytes of JSON. A hundred of the longest memories would be six times as large, and
@@ -50,7 +50,7 @@ def memory_fields(memory: OpenedMemory, until: int | None = None) -> dict[str, o
 
     ``until`` is the time at which a superseded memory ended, if it is known more exactly than from the log.
     """
-    record, state, source = memory.record, memory.state, memory.record.source
+    record, state = memory.record, memory.state
     ended = state.changed_at if until is None else until
     return {
         "id": ulid.render(record.id),
@@ -83,17 +83,7 @@ def memory_fields(memory: OpenedMemory, until: int | None = None) -> dict[str, o
             for gone in memory.replaced
         ),
         "searchable": memory.searchable,
-        "source": {
-            "host": source.host,
-            "session": source.session,
-            "speaker": source.speaker,
-            "role": source.role,
-            "message_ids": source.message_ids,
-            "transcript": source.transcript,
-            "reference": source.reference,
-            "place": source.place,
-            "sender": source.sender,
-        },
+        "source": {name: getattr(record.source, name) for name in SourceInfo.model_fields},
         "extractor": "/".join(filter(None, (record.extractor.name, record.extractor.version))),
         "embedding": record.embedding.name,
         "tags": record.tags,
@@ -102,13 +92,10 @@ def memory_fields(memory: OpenedMemory, until: int | None = None) -> dict[str, o
     }
 
 
-_TIMES = ("created_at", "occurred_at", "valid_from", "valid_to", "expires_at")
-
-
 def encode_memory(memory: OpenedMemory, until: int | None) -> RenderedMemory:
     """Return one memory encoded as `schemas.Memory`, without validation, because it was validated when it was stored."""
     fields, record = memory_fields(memory, until), memory.record
-    for name in _TIMES:
+    for name in ("created_at", "occurred_at", "valid_from", "valid_to", "expires_at"):
         at = fields[name]
         fields[name] = render_time(at) if isinstance(at, int) else None
     origin = MemoryOrigin(record.kind, record.trust, record.source.transcript, record.source.reference)

@@ -211,7 +211,12 @@ def _probe(tree: Tree) -> None:
             os.write(lock, b"x")
             sync(lock)
             sync_directory(name, tree.root)
-            _link(folder)
+            try:
+                os.link(folder / "lock", folder / "linked")
+            except PermissionError as error:  # what Linux answers on FAT and exFAT
+                raise StoreMisconfigured(
+                    f"the file system of {folder} cannot make hard links: use another one for the data directory"
+                ) from error
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             wins = _race(folder)
         finally:
@@ -222,15 +227,6 @@ def _probe(tree: Tree) -> None:
         raise StoreMisconfigured(
             f"the file system of {tree.path} let two processes create one name, or none: use a local file system"
         )
-
-
-def _link(folder: Path) -> None:
-    try:
-        os.link(folder / "lock", folder / "linked")
-    except PermissionError as error:  # what Linux answers on FAT and exFAT
-        raise StoreMisconfigured(
-            f"the file system of {folder} cannot make hard links: use another one for the data directory"
-        ) from error
 
 
 def _race(folder: Path) -> list[int]:
@@ -295,10 +291,10 @@ T = TypeVar("T")
 # The log compares the store times of two responses (I11). If a process is stopped in the middle of an operation, its time is
 # later than the state that it read, so the result of an operation that took longer than this is not used.
 _LONGEST_MS = 30_000
+_STALLED = Unknown("the process was stopped, or the clock jumped, during the write: its time is not known")
 _READ_ATTEMPTS = 3
-_LOCK_PATIENCE = (
-    5.0  # seconds; a holder needs two fsyncs, so one that takes longer is stopped or the disk is stuck
-)
+# In seconds. A holder needs two fsyncs, so one that takes longer is stopped or the disk is stuck.
+_LOCK_PATIENCE = 5.0
 _THREADS = 8
 
 
@@ -372,7 +368,7 @@ class DirectoryStore:
         now = self._clock.now_ms()
         if etag is None:
             return Exists(now)
-        return Created(etag, now) if 0 <= now - started <= _LONGEST_MS else _stalled()
+        return Created(etag, now) if 0 <= now - started <= _LONGEST_MS else _STALLED
 
     async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
         """Replace the object if, and only if, it still has ``etag``.
@@ -390,7 +386,7 @@ class DirectoryStore:
         now = self._clock.now_ms()
         if new_etag is None:
             return Changed(now)
-        return Swapped(new_etag, now) if 0 <= now - started <= _LONGEST_MS else _stalled()
+        return Swapped(new_etag, now) if 0 <= now - started <= _LONGEST_MS else _STALLED
 
     async def delete(self, key: str) -> None:
         """Remove the object if it exists, permanently. Raises `StoreThrottled` if its lock stays held for 5 seconds."""
@@ -453,7 +449,3 @@ class DirectoryStore:
         if self._closed:
             raise StoreUnavailable("the store is closed")
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
-
-
-def _stalled() -> Unknown:
-    return Unknown("the process was stopped, or the clock jumped, during the write: its time is not known")

@@ -143,15 +143,6 @@ def unsettled(status: os.stat_result) -> bool:
     return time.time_ns() - status.st_ctime_ns < _UNSETTLED_NS
 
 
-def _read(descriptor: int, byte_range: tuple[int, int] | None, *, etag: bool) -> Blob:
-    if byte_range is not None and not etag:
-        start, end = byte_range
-        return Blob(os.pread(descriptor, end - start, start), "")
-    with open(descriptor, "rb", buffering=0, closefd=False) as file:
-        data = file.readall()
-    return Blob(data if byte_range is None else data[slice(*byte_range)], etag_of(data))
-
-
 class LockHeld(Exception):
     """Raised inside this adapter if another task or process holds the key's lock, so that the caller can retry soon."""
 
@@ -193,7 +184,12 @@ class Tree:
                 if unsettled(status):
                     self._directories.settle(_parent(key))
                     sync_directory(_parent(key), self.root)
-                return _read(descriptor, byte_range, etag=etag)
+                if byte_range is not None and not etag:
+                    begin, end = byte_range
+                    return Blob(os.pread(descriptor, end - begin, begin), "")
+                with open(descriptor, "rb", buffering=0, closefd=False) as file:
+                    data = file.readall()
+                return Blob(data if byte_range is None else data[slice(*byte_range)], etag_of(data))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:

@@ -110,9 +110,22 @@ class WeightsFile:
         self.width, self.layers, self.heads, self.inner = self._read("4i")
         _, self.positions, _, self.epsilon, _ = self._read("3ifi")
         pieces, self.start, self.end, _, self.unknown, size = self._read("5iQ")
-        self.pieces, self.scores = self._vocabulary(pieces, size)
-        self.replacements = self._replacements()
-        self._tensors = self._directory()
+        ends = np.frombuffer(self._take(4 * (pieces + 1)), "<u4").tolist()
+        # An array, because 250,000 Python floats would take too much memory.
+        self.scores: Sequence[float] = array("f", np.frombuffer(self._take(4 * pieces), "<f4"))
+        text = self._take(size)
+        self.pieces = [text[start:end].decode("utf-8", "replace") for start, end in pairwise(ends)]
+        count, _ = self._read("iI")
+        self.replacements: dict[int, str] = {}
+        for _ in range(count):
+            code, length = self._read("IB")
+            self.replacements[code] = "".join(map(chr, self._read(f"{length}I")))
+        (count,) = self._read("i")
+        self._tensors: dict[str, NDArray[np.uint8]] = {}
+        for _ in range(count):
+            name = self._take(self._read("H")[0]).decode()
+            _, _, start, size = self._read("BIQQ")
+            self._tensors[name] = self._data[start : start + size]
 
     def floats(self, name: str) -> NDArray[np.float32]:
         """Return a tensor that is stored as float32."""
@@ -132,30 +145,6 @@ class WeightsFile:
     def _take(self, count: int) -> bytes:
         self._at += count
         return self._data[self._at - count : self._at].tobytes()
-
-    def _vocabulary(self, count: int, size: int) -> tuple[list[str], Sequence[float]]:
-        """Return the pieces and their scores. Scores are an array, because 250,000 Python floats would take too much memory."""
-        ends = np.frombuffer(self._take(4 * (count + 1)), "<u4").tolist()
-        scores = array("f", np.frombuffer(self._take(4 * count), "<f4"))
-        text = self._take(size)
-        return [text[start:end].decode("utf-8", "replace") for start, end in pairwise(ends)], scores
-
-    def _replacements(self) -> dict[int, str]:
-        count, _ = self._read("iI")
-        found: dict[int, str] = {}
-        for _ in range(count):
-            code, length = self._read("IB")
-            found[code] = "".join(map(chr, self._read(f"{length}I")))
-        return found
-
-    def _directory(self) -> dict[str, NDArray[np.uint8]]:
-        (count,) = self._read("i")
-        found: dict[str, NDArray[np.uint8]] = {}
-        for _ in range(count):
-            name = self._take(self._read("H")[0]).decode()
-            _, _, start, size = self._read("BIQQ")
-            found[name] = self._data[start : start + size]
-        return found
 
 
 class Pieces:
@@ -337,15 +326,10 @@ def _checked(path: Path, sha256: str) -> runtime.Vectors:
     return matrix
 
 
-def _halves(blocks: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return the 4-bit numbers of blocks in their order: the low halves of the bytes, then the high ones."""
-    pairs = blocks["pairs"]
-    return np.concatenate([pairs & 15, pairs >> 4], axis=-1)
-
-
 def _unfolded(blocks: NDArray[Any]) -> NDArray[np.float32]:
-    """Convert rows of blocks to float32: (number - 8) x scale."""
-    numbers = _halves(blocks).astype(np.float32) - 8
+    """Convert rows of blocks to float32: (number - 8) x scale; the low halves of the bytes come before the high ones."""
+    pairs = blocks["pairs"]
+    numbers = np.concatenate([pairs & 15, pairs >> 4], axis=-1).astype(np.float32) - 8
     rows: NDArray[np.float32] = numbers * blocks["scale"].astype(np.float32)[..., None]
     return rows.reshape(*blocks.shape[:-1], -1)
 

@@ -184,7 +184,8 @@ class LocalEmbedder:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._executor, work)
         except asyncio.CancelledError:
-            if self._closed.is_set() and not _cancelling():
+            task = asyncio.current_task()
+            if self._closed.is_set() and (task is None or not task.cancelling()):
                 raise EmbedderUnavailable("the embedder was closed") from None
             raise
 
@@ -216,8 +217,3 @@ class LocalEmbedder:
         if not prompt or not self.reads:
             return model.vector(ids, query=query)
         return self._reader(PromptReader).row(ids)
-
-
-def _cancelling() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

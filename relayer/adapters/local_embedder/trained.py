@@ -175,7 +175,10 @@ class _PairLayers:
         """Return what the head says of two parts of the hidden states."""
         pooled = np.concatenate([hidden[0], hidden[first].mean(axis=0), hidden[second].mean(axis=0)])
         inner, inner_bias, outer, outer_bias = self._head
-        logits: runtime.Vectors = outer @ _gelu(inner @ pooled + inner_bias) + outer_bias
+        values = inner @ pooled + inner_bias
+        # The Gaussian error linear unit, in its approximation by tanh.
+        slope = np.tanh(np.sqrt(2 / np.pi) * (values + 0.044715 * values**3))
+        logits: runtime.Vectors = outer @ (values * (1 + slope) / 2).astype(np.float32) + outer_bias
         return logits
 
 
@@ -243,10 +246,3 @@ class CrossEncoder:
 
     def _states(self, text: str, *, query: bool) -> runtime.Vectors:
         return self._model.lower_states(self._model.encode(text, query=query)[:READ_TOKENS])
-
-
-def _gelu(values: runtime.Vectors) -> runtime.Vectors:
-    """Return the Gaussian error linear unit of values, in its approximation by tanh."""
-    inner = np.sqrt(2 / np.pi) * (values + 0.044715 * values**3)
-    result: runtime.Vectors = (values * (1 + np.tanh(inner)) / 2).astype(np.float32)
-    return result

@@ -61,7 +61,9 @@ class OpenAIChat:
         except EndpointFault as fault:
             if fault.fault is Fault.TRANSIENT:
                 raise _unavailable(fault) from None
-            raise ConfigurationError(self._advice(fault)) from None
+            model, url = f"name {self._model}", self._endpoint.url
+            told = advice(fault, setting=self._setting, url=url, path=_PATH, model=model)
+            raise ConfigurationError(told) from None
 
     async def complete(
         self,
@@ -102,19 +104,16 @@ class OpenAIChat:
         effort: str = "",
     ) -> _Choice:
         """Send a request with the reasoning effort, unless the server is known not to accept one."""
-        if effort and self._takes_effort:
-            try:
-                return await self._ask_plainly(
-                    messages, schema, max_tokens, seconds, {"reasoning_effort": effort}
-                )
-            except EndpointFault as fault:
-                if fault.fault is not Fault.REJECTED:
-                    raise
-            found = await self._ask_plainly(messages, schema, max_tokens, seconds, {})
-            # The same request without an effort was accepted, so the server does not accept the effort.
-            self._takes_effort = False
-            return found
-        return await self._ask_plainly(messages, schema, max_tokens, seconds, {})
+        more: dict[str, object] = {"reasoning_effort": effort} if effort and self._takes_effort else {}
+        try:
+            return await self._ask_plainly(messages, schema, max_tokens, seconds, more)
+        except EndpointFault as fault:
+            if fault.fault is not Fault.REJECTED or not more:
+                raise
+        found = await self._ask_plainly(messages, schema, max_tokens, seconds, {})
+        # The same request without an effort was accepted, so the server does not accept the effort.
+        self._takes_effort = False
+        return found
 
     async def _ask_plainly(
         self,
@@ -138,10 +137,6 @@ class OpenAIChat:
             self._form = form
             return found
         raise EndpointFault(Fault.REJECTED, "no form of request is accepted")
-
-    def _advice(self, fault: EndpointFault) -> str:
-        model = f"name {self._model}"
-        return advice(fault, setting=self._setting, url=self._endpoint.url, path=_PATH, model=model)
 
 
 def _options(form: int, schema: Mapping[str, object] | None, max_tokens: int) -> dict[str, object]:
@@ -174,13 +169,10 @@ def _choice(document: object) -> _Choice:
         raise EndpointFault(Fault.TRANSIENT, "the answer holds no message")
     content, finish = message.get("content"), first.get("finish_reason")
     refused = bool(message.get("refusal")) or finish == "content_filter"
-    return _Choice(content if isinstance(content, str) else "", refused, finish, _tokens(document))
-
-
-def _tokens(document: object) -> int:
     usage = document.get("usage") if isinstance(document, dict) else None
     total = usage.get("total_tokens") if isinstance(usage, dict) else None
-    return total if isinstance(total, int) and 0 < total < 2**31 else 0
+    tokens = total if isinstance(total, int) and 0 < total < 2**31 else 0
+    return _Choice(content if isinstance(content, str) else "", refused, finish, tokens)
 
 
 def _unavailable(fault: EndpointFault) -> ModelUnavailable:

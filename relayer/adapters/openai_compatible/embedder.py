@@ -45,13 +45,9 @@ class OpenAIEmbedder:
         endpoint: of the server; `close` closes it.
         model: its name, as the server knows it.
         dimension: of the vectors; None to take that of the server's vectors.
-        setting: the prefix of this endpoint's settings, for messages.
     """
 
-    def __init__(
-        self, endpoint: Endpoint, model: str, dimension: int | None = None, *, setting: str = "embeddings"
-    ) -> None:
-        self._setting = setting
+    def __init__(self, endpoint: Endpoint, model: str, dimension: int | None = None) -> None:
         self._endpoint = endpoint
         self._name = model
         self._model = None if dimension is None else endpoint_model(model, dimension)
@@ -80,18 +76,20 @@ class OpenAIEmbedder:
             rows = await self._ask(["memrelay"], lambda document: _rows(document, 1))
         except EndpointFault as fault:
             if fault.fault is not Fault.TRANSIENT:
-                raise ConfigurationError(self._advice(fault)) from None
+                model, url = f"model {self._name}", self._endpoint.url
+                told = advice(fault, setting="embeddings", url=url, path=_PATH, model=model)
+                raise ConfigurationError(told) from None
             if self._model is None:
                 raise ConfigurationError(
-                    f"--{self._setting}-url: {self._endpoint.url} gives no usable answer now ({fault.what}), so the dimension "
-                    f"is not known: start it first, or give --{self._setting}-dimension to start without it"
+                    f"--embeddings-url: {self._endpoint.url} gives no usable answer now ({fault.what}), so the dimension "
+                    "is not known: start it first, or give --embeddings-dimension to start without it"
                 ) from None
             raise EmbedderUnavailable(f"the embeddings endpoint: {fault.what}") from None
         dimension = rows[0].size
         if self._model is not None and self._model.dimension != dimension:
             raise ConfigurationError(
-                f"--{self._setting}-dimension: is {self._model.dimension}, and {self._name} answers with {dimension} numbers: "
-                f"give that, or another --{self._setting}-model"
+                f"--embeddings-dimension: is {self._model.dimension}, and {self._name} answers with {dimension} numbers: "
+                "give that, or another --embeddings-model"
             )
         self._model = endpoint_model(self._name, dimension)
 
@@ -160,10 +158,6 @@ class OpenAIEmbedder:
             self._formats = [form]
             return found
         raise EndpointFault(Fault.REJECTED, "no form of request is accepted")
-
-    def _advice(self, fault: EndpointFault) -> str:
-        model = f"model {self._name}"
-        return advice(fault, setting=self._setting, url=self._endpoint.url, path=_PATH, model=model)
 
 
 def _rows(document: object, count: int) -> list[NDArray[np.float64]]:

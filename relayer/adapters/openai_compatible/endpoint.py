@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -159,6 +158,9 @@ class Endpoint:
     Args:
         url: without a slash at its end.
         key: sent as a bearer token; empty for none.
+
+    Attributes:
+        trouble: the error of the last request; empty if it succeeded or there was none.
     """
 
     url: str
@@ -168,7 +170,7 @@ class Endpoint:
     limits: EndpointLimits = field(default_factory=EndpointLimits)
     _budget: RetryBudget = field(default_factory=RetryBudget, repr=False)
     _breaker: Breaker = field(init=False, repr=False)
-    _trouble: str = field(default="", repr=False)
+    trouble: str = field(default="", init=False, repr=False)
     _slots: asyncio.Semaphore = field(init=False, repr=False)
     _calls: int = field(default=0, repr=False)
     _session: aiohttp.ClientSession | None = field(default=None, repr=False)
@@ -176,11 +178,6 @@ class Endpoint:
     def __post_init__(self) -> None:
         self._breaker = Breaker(self.clock.monotonic, limit=3, first=1.0, longest=30.0)
         self._slots = asyncio.Semaphore(self.limits.at_once)
-
-    @property
-    def trouble(self) -> str:
-        """The error of the last request; empty if it succeeded or there was none."""
-        return self._trouble
 
     async def post(
         self,
@@ -208,9 +205,15 @@ class Endpoint:
         if self._calls >= self.limits.waiting:
             raise QueueFull("too many requests wait for the model endpoint", retry_after=1.0)
         self._calls += 1
+        bound = self.limits.total if seconds is None else min(seconds, self.limits.total)
+        end = self.clock.monotonic() + bound
         try:
-            async with self._in_time(seconds):
-                return await self._persist(path, json.dumps(body).encode(), read, self._end(seconds))
+            async with asyncio.timeout(bound):
+                return await self._persist(path, json.dumps(body).encode(), read, end)
+        except TimeoutError:
+            fault = EndpointFault(Fault.TRANSIENT, f"no answer within {bound:.0f} s")
+            self._failed(fault)
+            raise fault from None
         finally:
             self._calls -= 1
 
@@ -220,28 +223,11 @@ class Endpoint:
             await self._session.close()
             self._session = None
 
-    def _end(self, seconds: float | None) -> float:
-        return self.clock.monotonic() + self._bound(seconds)
-
-    def _bound(self, seconds: float | None) -> float:
-        return self.limits.total if seconds is None else min(seconds, self.limits.total)
-
-    @asynccontextmanager
-    async def _in_time(self, seconds: float | None) -> AsyncIterator[None]:
-        bound = self._bound(seconds)
-        try:
-            async with asyncio.timeout(bound):
-                yield
-        except TimeoutError:
-            fault = EndpointFault(Fault.TRANSIENT, f"no answer within {bound:.0f} s")
-            self._failed(fault)
-            raise fault from None
-
     async def _persist(self, path: str, body: bytes, read: Callable[[object], T], end: float) -> T:
         for attempt in range(_ATTEMPTS):
             wait = self._breaker.wait()
             if wait > 0:
-                raise EndpointFault(Fault.TRANSIENT, self._trouble, wait)
+                raise EndpointFault(Fault.TRANSIENT, self.trouble, wait)
             try:
                 async with self._slots:
                     found = read(await self._exchange(path, body))
@@ -256,12 +242,12 @@ class Endpoint:
             else:
                 self._budget.succeeded()
                 self._breaker.succeeded()
-                self._trouble = ""
+                self.trouble = ""
                 return found
-        raise EndpointFault(Fault.TRANSIENT, self._trouble)
+        raise EndpointFault(Fault.TRANSIENT, self.trouble)
 
     def _failed(self, fault: EndpointFault) -> None:
-        self._trouble = fault.what
+        self.trouble = fault.what
         self._breaker.failed(fault.retry_after or 0.0)
 
     def _pause(self, attempt: int, fault: EndpointFault) -> float | None:
@@ -276,8 +262,15 @@ class Endpoint:
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
         try:
+            if self._session is None:
+                self._session = aiohttp.ClientSession(
+                    connector=aiohttp.TCPConnector(limit=self.limits.at_once),
+                    timeout=aiohttp.ClientTimeout(total=None, connect=self.limits.connect),
+                    cookie_jar=aiohttp.DummyCookieJar(),
+                    trust_env=False,
+                )
             # A redirect would send texts and the key to a server that the operator did not configure.
-            async with self._connected().post(
+            async with self._session.post(
                 self.url + path, data=body, headers=headers, allow_redirects=False
             ) as answer:
                 if answer.status != 200:
@@ -299,13 +292,3 @@ class Endpoint:
         except (ValueError, RecursionError):
             raise EndpointFault(Fault.TRANSIENT, "the answer is not JSON") from None
         return document
-
-    def _connected(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self.limits.at_once),
-                timeout=aiohttp.ClientTimeout(total=None, connect=self.limits.connect),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=False,
-            )
-        return self._session

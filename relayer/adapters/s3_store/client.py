@@ -271,9 +271,7 @@ def judge_read(failure: Failure, operation: str, where: str) -> StoreError:
         return _unanswered(failure, operation, where)
     if failure.status == 429 or failure.code in _THROTTLING:
         return StoreThrottled(f"{where} asks for patience ({failure.code})", failure.retry_after)
-    if failure.code == "NotImplemented":
-        return _misconfigured(failure, operation, where)
-    if failure.status >= 500 or failure.status in {408, 409}:
+    if failure.code != "NotImplemented" and (failure.status >= 500 or failure.status in {408, 409}):
         return StoreUnavailable(
             f"{where} answered {failure.status} {failure.code}",
             code="failing",

@@ -11,7 +11,7 @@ import hashlib
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -49,21 +49,7 @@ from relayer.ports import (
 )
 
 _NOT_OFFERED = frozenset({"NotImplemented", "MethodNotAllowed", "XNotImplemented"})
-
-
-@dataclass(frozen=True, slots=True)
-class ListingPage:
-    """A page of a listing, and the token of the next page; None on the last page."""
-
-    rows: tuple[ObjectInfo, ...]
-    token: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """A version or delete marker of a key; its id is None if the server has no versions."""
-
-    id: str | None
+_TIMELESS = Unknown("the answer has no etag or no time")
 
 
 D = TypeVar("D", Created, Swapped)
@@ -96,12 +82,19 @@ class Bucket:
             if failure.status == 304:
                 return Unchanged(self._time(failure))
             if failure.status == 416 and byte_range is not None:
-                return _cut(self.read(key, None, if_none_match), byte_range)
+                return _cut(self.read(key, None, if_none_match), *byte_range)
             raise judge_read(failure, "get_object", self._where) from refusal
         found = Found(answer.body, self._etag(answer), self._time(answer))
         if byte_range is None:
             return found
-        return self._checked(found, answer, byte_range) if answer.status == 206 else _cut(found, byte_range)
+        if answer.status != 206:
+            return _cut(found, *byte_range)
+        start, end = byte_range
+        if not answer.headers.get("content-range", "").startswith(f"bytes {start}-"):
+            raise StoreUnavailable(
+                f"{self._where} answered with another part of the object than was asked for"
+            )
+        return _cut(found, 0, end - start)
 
     def create(self, key: str, data: bytes) -> CreateOutcome:
         """Write the object with one request, if no object has this key."""
@@ -114,19 +107,19 @@ class Bucket:
     def _put(
         self, key: str, data: bytes, done: Callable[[str, int], D], lost: Callable[[int], L], **condition: Any
     ) -> D | L | Unknown | Throttled:
+        # By the header Content-MD5, a server rejects a body that did not arrive completely (ADR 8).
+        md5 = b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
         try:
-            answer = self._ask(
-                "put_object", Key=self._below + key, Body=data, ContentMD5=_md5(data), **condition
-            )
+            answer = self._ask("put_object", Key=self._below + key, Body=data, ContentMD5=md5, **condition)
         except NoSuccess as refusal:
             failure = refusal.failure
             absent = "IfMatch" in condition and failure.status == 404 and failure.code == "NoSuchKey"
             if failure.status == 412 or absent:
                 told = _time(failure)
-                return _timeless() if told is None else lost(told)
+                return _TIMELESS if told is None else lost(told)
             return judge_write(failure, "put_object", self._where)
         etag, told = answer.headers.get("etag"), _time(answer)
-        return _timeless() if told is None or not etag else done(etag, told)
+        return _TIMELESS if told is None or not etag else done(etag, told)
 
     def delete(self, key: str, version: str | None = None) -> None:
         """Remove the object or one version of it, if it exists."""
@@ -138,25 +131,24 @@ class Bucket:
                 return
             raise judge_read(refusal.failure, "delete_object", self._where) from refusal
 
-    def page(self, prefix: str, token: str | None) -> ListingPage:
-        """Read one page of a listing; names that are not valid keys are left out."""
+    def page(self, prefix: str, token: str | None) -> tuple[list[ObjectInfo], str | None]:
+        """Read one page of a listing, without names that are not valid keys, and the token of the next page, if any."""
         after: dict[str, Any] = {} if token is None else {"ContinuationToken": token}
         try:
             answer = self._ask("list_objects_v2", Prefix=self._below + prefix, **after)
         except NoSuccess as refusal:
             raise judge_read(refusal.failure, "list_objects_v2", self._where) from refusal
         self._refuse_other_than_listing(answer, "list_objects_v2")
-        rows = tuple(
+        rows = [
             ObjectInfo(key, int(row["Size"]), _ms(row["LastModified"]))
             for row in answer.fields.get("Contents", ())
             if _is_key(key := row["Key"].removeprefix(self._below))
-        )
-        next_token = answer.fields.get("NextContinuationToken") if answer.fields.get("IsTruncated") else None
-        return ListingPage(rows, next_token)
+        ]
+        return rows, answer.fields.get("NextContinuationToken") if answer.fields.get("IsTruncated") else None
 
-    def versions(self, key: str) -> list[Version]:
-        """Return the stored versions and delete markers of a key; at most one if the server has no versions."""
-        found: list[Version] = []
+    def versions(self, key: str) -> list[str | None]:
+        """Return the ids of the versions and delete markers of a key; at most one None if the server has no versions."""
+        found: list[str | None] = []
         marker: dict[str, Any] = {}
         while True:
             try:
@@ -164,7 +156,7 @@ class Bucket:
                 answer = self._ask("list_object_versions", Prefix=self._below + key, Delimiter="/", **marker)
             except NoSuccess as refusal:
                 if refusal.failure.code in _NOT_OFFERED:
-                    return [Version(None)] if isinstance(self.read(key, (0, 1), None), Found) else []
+                    return [None] if isinstance(self.read(key, (0, 1), None), Found) else []
                 error = judge_read(refusal.failure, "list_object_versions", self._where)
                 if error.code == "access_denied":
                     raise VersionsHidden(str(error), kept=self._keeps_versions(key)) from refusal
@@ -172,9 +164,7 @@ class Bucket:
             self._refuse_other_than_listing(answer, "list_object_versions")
             fields = answer.fields
             rows = [*fields.get("Versions", ()), *fields.get("DeleteMarkers", ())]
-            found += [
-                Version(row.get("VersionId") or "null") for row in rows if row["Key"] == self._below + key
-            ]
+            found += [row.get("VersionId") or "null" for row in rows if row["Key"] == self._below + key]
             if not fields.get("IsTruncated") or not fields.get("NextKeyMarker"):
                 return found
             marker = {"KeyMarker": fields["NextKeyMarker"]}
@@ -192,14 +182,6 @@ class Bucket:
         """Reject a response that is not a listing: without ``IsTruncated``, any XML would look like an empty listing."""
         if "IsTruncated" not in answer.fields:
             raise judge_read(Failure(status=200, code="NotS3", sent=True), operation, self._where)
-
-    def _checked(self, found: Found, answer: StoreAnswer, byte_range: tuple[int, int]) -> Found:
-        start, end = byte_range
-        if not answer.headers.get("content-range", "").startswith(f"bytes {start}-"):
-            raise StoreUnavailable(
-                f"{self._where} answered with another part of the object than was asked for"
-            )
-        return found if len(found.data) <= end - start else _cut_bytes(found, 0, end - start)
 
     def _etag(self, answer: StoreAnswer) -> str:
         etag = answer.headers.get("etag")
@@ -220,12 +202,8 @@ class Bucket:
         return told
 
 
-def _cut(outcome: GetOutcome, byte_range: tuple[int, int]) -> GetOutcome:
-    return _cut_bytes(outcome, *byte_range) if isinstance(outcome, Found) else outcome
-
-
-def _cut_bytes(found: Found, start: int, end: int) -> Found:
-    return Found(found.data[start:end], found.etag, found.store_time)
+def _cut(outcome: GetOutcome, start: int, end: int) -> GetOutcome:
+    return replace(outcome, data=outcome.data[start:end]) if isinstance(outcome, Found) else outcome
 
 
 def _time(answer: StoreAnswer | Failure) -> int | None:
@@ -238,15 +216,6 @@ def _time(answer: StoreAnswer | Failure) -> int | None:
 
 def _ms(moment: datetime) -> int:
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def _md5(data: bytes) -> str:
-    """Return the ``Content-MD5`` header, by which a server rejects a body that did not arrive completely (ADR 8)."""
-    return b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
-
-
-def _timeless() -> Unknown:
-    return Unknown("the answer has no etag or no time")
 
 
 def _is_key(key: str) -> bool:
@@ -356,10 +325,9 @@ class S3Store:
         check_prefix(prefix)
         token: str | None = None
         while True:
-            page = await self._patiently(partial(Bucket.page, prefix=prefix, token=token))
-            for row in page.rows:
+            rows, token = await self._patiently(partial(Bucket.page, prefix=prefix, token=token))
+            for row in rows:
                 yield row
-            token = page.token
             if token is None:
                 return
 
@@ -373,7 +341,7 @@ class S3Store:
         check_key(key)
         kept = await self._patiently(lambda of: of.versions(key))
         for version in kept:
-            await self._once(partial(Bucket.delete, key=key, version=version.id))
+            await self._once(partial(Bucket.delete, key=key, version=version))
         return len(kept)
 
     async def close(self) -> None:

@@ -56,7 +56,18 @@ class BorrowedModel:
             ModelAnswerUnusable: it is empty.
         """
         del seconds
-        question = _question(messages, schema, max_tokens, effort)
+        said = tuple(QuestionMessage(role=one.role, text=one.text) for one in messages)
+        shape = None if schema is None else dict(schema)
+        whole = json.dumps(
+            [[(one.role, one.text) for one in said], shape, max_tokens, effort],
+            ensure_ascii=False,
+            sort_keys=True,
+        )
+        # A lone half of a surrogate pair can be in a text, and in no UTF-8.
+        ticket = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()
+        question = ModelQuestion(
+            ticket=ticket, messages=said, shape=shape, max_tokens=max_tokens, effort=effort
+        )
         given = self._given
         if given is None or given.ticket != question.ticket:
             raise ModelToBeAsked(question)
@@ -66,18 +77,3 @@ class BorrowedModel:
 
     async def close(self) -> None:
         """Do nothing; there is nothing to release."""
-
-
-def _question(
-    messages: Sequence[ChatMessage], schema: Mapping[str, object] | None, max_tokens: int, effort: str
-) -> ModelQuestion:
-    said = tuple(QuestionMessage(role=one.role, text=one.text) for one in messages)
-    shape = None if schema is None else dict(schema)
-    whole = json.dumps(
-        [[(one.role, one.text) for one in said], shape, max_tokens, effort],
-        ensure_ascii=False,
-        sort_keys=True,
-    )
-    # A lone half of a surrogate pair can be in a text, and in no UTF-8.
-    ticket = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()
-    return ModelQuestion(ticket=ticket, messages=said, shape=shape, max_tokens=max_tokens, effort=effort)

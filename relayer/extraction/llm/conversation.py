@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, TypeVar, get_args
 
 import msgspec
 
@@ -14,6 +14,7 @@ from relayer.errors import ModelAnswerUnusable
 from relayer.wire.fields import Role
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+T = TypeVar("T")
 MOST_CHARACTERS = 4000
 _MOST_KNOWN_CHARACTERS = 400
 
@@ -107,12 +108,12 @@ class _Loose(msgspec.Struct, frozen=True):
 
 _FACT_PROPERTIES: dict[str, object] = {
     "text": {"type": "string"},
-    "kind": {"type": "string", "enum": ["fact", "preference", "decision", "event", "task"]},
+    "kind": {"type": "string", "enum": list(get_args(KindName))},
     "message": {"type": "integer"},
     "evidence": {"type": "string"},
-    "importance": {"type": "string", "enum": ["vital", "standard", "trivial"]},
+    "importance": {"type": "string", "enum": list(get_args(ImportanceName))},
     "time": {"type": "string"},
-    "relation": {"type": "string", "enum": ["new", "duplicate", "supersedes", "contradicts"]},
+    "relation": {"type": "string", "enum": list(get_args(RelationName))},
     "known": {"type": "integer"},
 }
 # Every property is required, and no other allowed: what servers demand that hold a model to a schema.
@@ -147,15 +148,9 @@ def read_answer(text: str, tokens: int = 0) -> FactsRead:
     Raises:
         ModelAnswerUnusable: ``not_json`` or ``wrong_shape``.
     """
-    if is_nothing(text):
+    frame = decode_answer(text, tokens, _FRAME)
+    if frame is None:
         return FactsRead()
-    raw = json_in(text)
-    if raw is None:
-        raise ModelAnswerUnusable("not_json", tokens)
-    try:
-        frame = _FRAME.decode(raw)
-    except _UNDECODABLE:
-        raise ModelAnswerUnusable("wrong_shape", tokens) from None
     facts: list[ProposedFact] = []
     malformed = max(0, len(frame.facts) - _MOST_FACTS)
     for item in frame.facts[:_MOST_FACTS]:
@@ -166,17 +161,20 @@ def read_answer(text: str, tokens: int = 0) -> FactsRead:
     return FactsRead(tuple(facts), frame.summary or "", malformed)
 
 
-def is_nothing(text: str) -> bool:
-    """Return whether a response says, outside of the required form, that there is nothing to write down."""
-    return text.strip().strip(".\"'`").lower() in _NONE
+def decode_answer(text: str, tokens: int, decoder: msgspec.json.Decoder[T]) -> T | None:
+    """Decode the first JSON object of a text; return None if it says, without one, that there is nothing to write down.
 
-
-def json_in(text: str) -> bytes | None:
-    """Return the first JSON object of the text; None when there is none that is whole."""
-    decoder = json.JSONDecoder()
-    start = text.find("{")
-    try:
-        _, end = decoder.raw_decode(text, start) if start >= 0 else (None, -1)
-    except (ValueError, RecursionError):
+    Raises:
+        ModelAnswerUnusable: ``not_json``, there is no object that is whole, or ``wrong_shape``.
+    """
+    if text.strip().strip(".\"'`").lower() in _NONE:
         return None
-    return text[start:end].encode("utf-8", "replace") if start >= 0 else None
+    try:
+        start = text.index("{")
+        _, end = json.JSONDecoder().raw_decode(text, start)
+    except (ValueError, RecursionError):
+        raise ModelAnswerUnusable("not_json", tokens) from None
+    try:
+        return decoder.decode(text[start:end].encode("utf-8", "replace"))
+    except _UNDECODABLE:
+        raise ModelAnswerUnusable("wrong_shape", tokens) from None

@@ -121,7 +121,8 @@ def said_of(stated: str, passage: str, day: datetime | None) -> datetime | None:
         return None
     lowered = " ".join(passage.casefold().split())
     spoken = _spells_out(stated, lowered, day) or (
-        day is not None and any(_meet(span, other) for other in _spoken(lowered, day.date()))
+        day is not None
+        and any(first <= span[1] and span[0] <= last for first, last in _spoken(lowered, day.date()))
     )
     return datetime(span[0].year, span[0].month, span[0].day, tzinfo=UTC) if spoken else None
 
@@ -184,10 +185,6 @@ def _around(day: date, first: int, last: int) -> Span:
         return day, day
 
 
-def _meet(one: Span, other: Span) -> bool:
-    return one[0] <= other[1] and other[0] <= one[1]
-
-
 _SUPPORTED = 0.5
 _STEM = 5
 _SHORT_STEM = 3
@@ -195,7 +192,6 @@ _SHORT_STEM = 3
 _NOUN_ENDINGS = ("s", "es", "e", "n", "en", "er")
 _LONGEST = 1000
 _GROUPED = re.compile(r"(?<=\d)[.,'\u00a0 ](?=\d{3}(?!\d))")
-_DIGITS = re.compile(r"\d+")
 # How a sentence about a person without a name begins, and the roles that the prompt names.
 _OPENERS = word_set(
     "the a an this that these those my our your his her their its user assistant users there if when in on at after before "
@@ -381,7 +377,7 @@ def _is_said(word: Word, said: set[str], endings: tuple[str, ...]) -> bool:
 def _numbers(text: str) -> set[int]:
     """Return the numbers of a text, in figures of any script and in English words."""
     figures = _GROUPED.sub("", unicodedata.normalize("NFKC", text))
-    found = {int(digits) for digits in _DIGITS.findall(figures) if len(digits) <= 30}
+    found = {int(digits) for digits in _NUMERALS.findall(figures) if len(digits) <= 30}
     return found | {_SMALL[word.lower] for word in words_of(text) if word.lower in _SMALL}
 
 

@@ -189,7 +189,10 @@ def _check(
     doubt = doubt_of_fact(text, ground, said(proposal.message - 1), span, day)
     if doubt is not None:
         return doubt
-    related = proposal.relation != "new" and 1 <= proposal.known <= known
+    relation: RelationName = proposal.relation if 1 <= proposal.known <= known else "new"
+    if relation == "supersedes" and line.role is not Role.USER:
+        # Facts from an assistant's message are stored, but never replace or contradict what a person said.
+        relation = "contradicts"
     return ExtractedFact(
         text=text,
         kind=Kind(proposal.kind),
@@ -197,11 +200,6 @@ def _check(
         line=proposal.message - 1,
         span=span,
         occurred_at_ms=line.occurred_at_ms if day is None else int(day.timestamp() * 1000),
-        # Facts from an assistant's message are stored, but never replace or contradict what a person said.
-        relation=_allowed(proposal.relation, line.role) if related else "new",
-        known=proposal.known - 1 if related else None,
+        relation=relation,
+        known=None if relation == "new" else proposal.known - 1,
     )
-
-
-def _allowed(relation: RelationName, role: Role) -> RelationName:
-    return "contradicts" if relation == "supersedes" and role is not Role.USER else relation

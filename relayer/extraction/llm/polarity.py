@@ -148,17 +148,16 @@ def _patterns(language: str) -> _Patterns:
     """Return the patterns of a text of a language."""
     lists = read_data("negations.toml")
     limits = [*lists["limit"].values(), lists["language"].get(language, "")]
-    negation = "|".join(
-        (_words(lists["not"].values()), _words(lists["concord"].values()), _dense(lists["not_dense"]["all"]))
-    )
+    denial = f"{_CONTRACTED}|{_words(lists['not'].values())}|{_dense(lists['not_dense']['all'])}"
+    concord = _words(lists["concord"].values())
     limit = f"{_words(limits)}|{_dense(lists['limit_dense']['all'])}"
     groups = {
         "limit": limit,
-        "not": f"{_CONTRACTED}|{_words(lists['not'].values())}|{_dense(lists['not_dense']['all'])}",
+        "not": denial,
         "without": _words(lists["without"].values()),
-        "concord": _words(lists["concord"].values()),
+        "concord": concord,
     }
-    before = rf"(?:(?:{_AUXILIARY})\s+)?(?:{_CONTRACTED}|{negation})"
+    before = rf"(?:(?:{_AUXILIARY})\s+)?(?:{denial}|{concord})"
     return _Patterns(
         re.compile(
             f"{_ANSWER}|{_TAG}|{_words([lists['none']['words']])}|{_dense(lists['none']['dense'])}",

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from relayer.errors import ModelAnswerUnusable
-from relayer.extraction.llm.conversation import ConversationLine, is_nothing, json_in, render
+from relayer.extraction.llm.conversation import ConversationLine, decode_answer, render
 from relayer.extraction.llm.evidence import Ground, doubt_of, fold
 from relayer.extraction.llm.extractor import summary_prompt
 from relayer.ports import ChatMessage, ChatModel
@@ -72,20 +71,9 @@ class Summariser:
         """
         messages = (ChatMessage("system", self._prompt.text), ChatMessage("user", render(lines, ())))
         answer = await self._model.complete(messages, schema=_SCHEMA, max_tokens=_MAX_TOKENS, seconds=seconds)
-        points = _read(answer.text, answer.tokens)
+        read = decode_answer(answer.text, answer.tokens, _DECODER)
+        points = [] if read is None else read.points
         return await asyncio.to_thread(_proved, points, lines, answer.tokens)
-
-
-def _read(text: str, tokens: int) -> list[str]:
-    if is_nothing(text):
-        return []
-    raw = json_in(text)
-    if raw is None:
-        raise ModelAnswerUnusable("not_json", tokens)
-    try:
-        return _DECODER.decode(raw).points
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        raise ModelAnswerUnusable("wrong_shape", tokens) from None
 
 
 def _proved(points: Sequence[str], lines: Sequence[ConversationLine], tokens: int) -> Summary:
