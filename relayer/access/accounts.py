@@ -26,7 +26,7 @@ from typing import TypeVar
 import msgspec
 from cachetools import LRUCache
 
-from relayer.access.store_keys import create_or_read
+from relayer.access.store_keys import create_or_read, holds_any
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
 from relayer.domain.operations import Origin
@@ -251,11 +251,7 @@ class Accounts:
     """
 
     def __init__(
-        self,
-        ports: LogPorts,
-        *,
-        served: frozenset[str] | None = None,
-        caps: AccountCaps | None = None,
+        self, ports: LogPorts, *, served: frozenset[str] | None = None, caps: AccountCaps | None = None
     ) -> None:
         self._ports = ports
         self._clock = ports.clock
@@ -540,7 +536,9 @@ class Accounts:
         found = await store.get(place, if_none_match=known.etag or None)
         if known.stored is None:
             await self._read_beside(account, known)
-        if isinstance(found, Absent) and (known.stored is not None or await self._is_used(account)):
+        if isinstance(found, Absent) and (
+            known.stored is not None or await holds_any(store, place.removesuffix("account"))
+        ):
             # Another replica may have created it between the two reads.
             found = await store.get(place)
             if isinstance(found, Absent):
@@ -555,13 +553,6 @@ class Accounts:
             known.second_counter = self._learn(known, stored.revocations)
             known.second_rules = _learn_rules(known, stored)
         return found
-
-    async def _is_used(self, account: str) -> bool:
-        """Return whether the store has any object of an account."""
-        start = self._key(account).removesuffix("account")
-        async for _ in self._ports.store.list(start):
-            return True
-        return False
 
     def _take(self, known: _KnownAccount, stored: _Stored, etag: str) -> None:
         self._learn(known, stored.revocations)
@@ -589,9 +580,17 @@ class Accounts:
             if known.stored is not None:
                 return False
             now = self._clock.monotonic()
-            # Counted before the account is created, and released if that fails, so that concurrent requests do not all see
-            # the same remaining capacity.
-            await self._take_place(address, now)
+            if self._served is None:
+                if self._total is None:
+                    listing = self._ports.store.list("acct/")
+                    self._total = len([info async for info in listing if info.key.endswith("/account")])
+                if self._total >= self._caps.total:
+                    raise NotAccepted("accounts_full")
+                if self._counts(address) and (wait := take(((self._newcomers, address),), 1.0, now)):
+                    raise RateLimited("this address made as many accounts as it may", retry_after=wait)
+                # Counted before the account is created, and released if that fails, so that concurrent requests do not all
+                # see the same remaining capacity.
+                self._add_to_total(1)
             made = False
             try:
                 key = self._key(account)
@@ -609,25 +608,8 @@ class Accounts:
                         self._newcomers.spend(address, -1.0, self._clock.monotonic())
             return made
 
-    async def _take_place(self, address: str, now: float) -> None:
-        if self._served is not None:
-            return
-        if await self._count() >= self._caps.total:
-            raise NotAccepted("accounts_full")
-        if self._counts(address):
-            wait = take(((self._newcomers, address),), 1.0, now)
-            if wait:
-                raise RateLimited("this address made as many accounts as it may", retry_after=wait)
-        self._add_to_total(1)
-
     def _counts(self, address: str) -> bool:
         return bool(address and self._caps.per_address_and_hour)
-
-    async def _count(self) -> int:
-        if self._total is None:
-            listing = self._ports.store.list("acct/")
-            self._total = len([info async for info in listing if info.key.endswith("/account")])
-        return self._total
 
     def _add_to_total(self, accounts: int) -> None:
         if self._total is not None:

@@ -124,7 +124,7 @@ async def open_store_key(
     fresh = randomness.bytes(SECRET_SIZE)
     ports = LogPorts(store, clock, randomness, RelayerKeys.derive(fresh))
     found = await ports.get(Layout.relayer())
-    if found is None and await _is_used(ports):
+    if found is None and await holds_any(store, "acct/", Layout.fleet("")):
         # The store is not new, unless another relayer has created the object since.
         found = await ports.get(Layout.relayer())
         if found is None:
@@ -134,10 +134,10 @@ async def open_store_key(
     return await _opened(StoredKey.decode(found.data), provider)
 
 
-async def _is_used(ports: LogPorts) -> bool:
-    """Return whether a relayer has written anything into the store."""
-    for start in ("acct/", Layout.fleet("")):
-        async for _ in ports.store.list(start):
+async def holds_any(store: ObjectStore, *prefixes: str) -> bool:
+    """Return whether a store has any object whose key has one of these prefixes."""
+    for prefix in prefixes:
+        async for _ in store.list(prefix):
             return True
     return False
 
@@ -404,14 +404,22 @@ class FleetKeys:
     async def refresh(self) -> None:
         """Read the pairs of the accepted days and drop those of past days; raises as `start`."""
         now = self._clock.now_ms()
+        today = day_of(now)
         days = (day_of(now + _EARLY_MS), *live_days(now))
-        pairs = {day: pair for day in days if (pair := await self._pair(day, make=day >= day_of(now)))}
+        pairs = {day: pair for day in days if (pair := await self._pair(day, make=day >= today))}
         if pairs.keys() != self._pairs.keys():
             self._issued = None
         self._pairs = pairs
         self._by_id = {fleet_key_id(bytes(pair.private.public_key)): pair for pair in pairs.values()}
-        if self._swept != day_of(now):
-            await self._try_sweep(day_of(now))
+        if self._swept != today:
+            try:
+                await self._sweep()
+                self._swept = today
+            except StoreError as error:
+                # Requests do not depend on the deletion: a store that does not list versions must not stop the service.
+                if self._told != today:
+                    self._told = today
+                    self._on_left(error)
 
     @property
     def task(self) -> Periodic:
@@ -448,16 +456,6 @@ class FleetKeys:
             return FleetPair.open(day, metadata, found.data)
         read = await self._ports.store.get(Layout.fleet(day))
         return FleetPair.open(day, metadata, read.data) if isinstance(read, Found) else None
-
-    async def _try_sweep(self, today: str) -> None:
-        try:
-            await self._sweep()
-            self._swept = today
-        except StoreError as error:
-            # Requests do not depend on the deletion: a store that does not list versions must not stop the service.
-            if self._told != today:
-                self._told = today
-                self._on_left(error)
 
     async def _sweep(self) -> None:
         """Delete the pairs of past days permanently.

@@ -28,26 +28,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from relayer.access.accounts import (
-    AccountLimits,
-    AccountRules,
-    Accounts,
-    Registration,
-    read_account,
-)
+from relayer.access.accounts import AccountLimits, AccountRules, Accounts, Registration, read_account
 from relayer.access.quotas import Usage, count_usage
 from relayer.commands import deferred
 from relayer.commands.operator_work import Site, store_command
 from relayer.domain.namespace import Custody, PointerState
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreUnavailable
-from relayer.log.erasure import (
-    ErasureKind,
-    ErasureReports,
-    ErasureStage,
-    NamespaceEraser,
-    SeenReport,
-    namespace_report,
-)
+from relayer.log.erasure import ErasureKind, ErasureReports, ErasureStage, NamespaceEraser, namespace_report
 from relayer.log.objects import Layout, LogPorts
 from relayer.operator import reports
 from relayer.operator.catalogue import (
@@ -149,11 +136,7 @@ def registration_row(registration: Registration, *, is_revoked: bool = False) ->
         {"public_key": key.key.hex(), "label": key.label, "added_at": render_time(key.added_at)}
         for key in registration.keys
     ]
-    return {
-        "account": registration.shown,
-        "active": not is_revoked,
-        "keys": keys,
-    }
+    return {"account": registration.shown, "active": not is_revoked, "keys": keys}
 
 
 @store_command("counting")
@@ -226,16 +209,15 @@ def _row(one: _Listing, names: dict[str, str]) -> dict[str, Any]:
 
 
 def _rules_row(rules: AccountRules) -> dict[str, Any]:
-    limits = rules.limits and {name: getattr(rules.limits, name) for name in _LIMITS}
     return {
-        "limits": limits,
+        "limits": msgspec.structs.asdict(rules.limits) if rules.limits else None,
         "revoked": rules.is_revoked,
         "revoked_at": render_time(rules.revoked_at) if rules.is_revoked else None,
     }
 
 
 def _limits_text(limits: AccountLimits | None) -> str:
-    values = {name: getattr(limits, name) for name in _LIMITS} if limits else {}
+    values = msgspec.structs.asdict(limits) if limits else {}
     given = ((name, value) for name, value in values.items() if value is not None)
     return ", ".join(f"{value:,} {name}" if value else f"any {name}" for name, value in given)
 
@@ -279,7 +261,7 @@ async def limits(
     catalogue = await read_catalogue(site.ports)
     stored = [one for one in _ids(name) if one in catalogue.accounts]
     if given or default:
-        accounts = _accounts(site.ports)
+        accounts = accounts_at(site.ports)
         rules = [await accounts.set_rules(one, change) for one in stored or [name]]
     else:
         rules = [(await read_account(site.ports, one))[1] for one in stored]
@@ -328,7 +310,7 @@ async def _set_revoked(ports: LogPorts, account: str, now: int) -> AccountRules:
     def change(rules: AccountRules) -> AccountRules:
         return msgspec.structs.replace(rules, revoked_at=(rules.revoked_at or now) if now else 0)
 
-    return await _accounts(ports).set_rules(account, change)
+    return await accounts_at(ports).set_rules(account, change)
 
 
 def _stored_as(account: str, catalogue: Catalogue) -> list[str]:
@@ -511,8 +493,13 @@ class _AccountEraser:
         """Return the report of the command, after counting what is left."""
         left = waiting = 0
         for key in await self._pending():
-            seen = await self._read_report(key)
-            if seen is not None:
+            try:
+                seen = await self._reports.read(key)
+            except UNREADABLE:
+                continue
+            if seen is None or seen.report.what is ErasureKind.MEMORY:
+                continue
+            if seen.report.stage is not ErasureStage.CONFIRMED:
                 keys = await self._ports.keys_below(Layout.incarnation(seen.report.incarnation))
                 left, waiting = left + len(keys), waiting + 1
         findings = list(self._findings.values())
@@ -566,15 +553,6 @@ class _AccountEraser:
             key for tag in self._tags for key in await self._ports.keys_below(f"{Layout.erasing()}{tag}/")
         ]
 
-    async def _read_report(self, key: str) -> SeenReport | None:
-        try:
-            seen = await self._reports.read(key)
-        except UNREADABLE:
-            return None
-        if seen is None or seen.report.what is ErasureKind.MEMORY:
-            return None
-        return None if seen.report.stage is ErasureStage.CONFIRMED else seen
-
 
 def _ids(account: str) -> list[str]:
     """Return the ids under which a store may have an account: its own, and those that fronts derive from it."""
@@ -585,6 +563,6 @@ def _ids(account: str) -> list[str]:
     return [account, *derived]
 
 
-def _accounts(ports: LogPorts) -> Accounts:
-    # An operator's accounts are not newcomers, so the limits of open relayers do not apply.
+def accounts_at(ports: LogPorts) -> Accounts:
+    """Return the accounts of a store. An operator's are not newcomers, so the limits of open relayers do not apply."""
     return Accounts(ports, served=frozenset())

@@ -10,7 +10,7 @@ failure it is (`explained`). The operator's commands are functions in `operator_
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
@@ -95,21 +95,16 @@ def deferred_command(
 def _command(command: Callable[..., None], names: Collection[str] | None) -> Any:
     written = inspect.signature(command, eval_str=True).parameters.values()
     own = [parameter for parameter in written if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
-    alone = typer.Typer(add_completion=False)
-    alone.command(help=command.__doc__)(_taking(command, [*own, *_parameters(names)]))
-    return typer.main.get_command(alone)
-
-
-def _taking(command: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
-    """Return ``command`` as a function with these parameters that reports its errors as `explained` does."""
 
     @explained()
     def run(**values: object) -> None:
         command(**values)
 
     # typer reads this attribute; it is set through `vars`, because type checkers do not know it.
-    vars(run)["__signature__"] = inspect.Signature(parameters)
-    return run
+    vars(run)["__signature__"] = inspect.Signature([*own, *_parameters(names)])
+    alone = typer.Typer(add_completion=False)
+    alone.command(help=command.__doc__)(run)
+    return typer.main.get_command(alone)
 
 
 def _parameters(names: Collection[str] | None) -> Iterator[inspect.Parameter]:
@@ -162,7 +157,7 @@ def _shown(value: object) -> str:
 # The settings that name a store.
 STORE_SETTINGS = ("data", "store", "endpoint_url", "region", "config")
 # The settings on which it depends when an object may be deleted.
-_GRACE_SETTINGS = ("collect_after", "commit_check")
+GRACE_SETTINGS = ("collect_after", "commit_check")
 _COMMANDS = {
     "verify": "Check the integrity of a store. Exit code 1: objects are damaged or missing.",
     "inspect": "Show sizes, times and counts of a namespace or an object, without its contents.",
@@ -198,10 +193,10 @@ def account_commands(app: typer.Typer) -> typer.Typer:
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     for name, summary in _COMMANDS.items():
-        more = _GRACE_SETTINGS if name == "collect" else ()
+        more = GRACE_SETTINGS if name == "collect" else ()
         deferred_command(app, f"relayer.commands.operator_work:{name}", summary, STORE_SETTINGS + more)
     accounts = account_commands(app)
     for function, summary in _ACCOUNT_COMMANDS.items():
         where, name = f"relayer.commands.account_work:{function}", function.removesuffix("_accounts")
-        more = _GRACE_SETTINGS if function == "erase" else ()
+        more = GRACE_SETTINGS if function == "erase" else ()
         deferred_command(accounts, where, summary, STORE_SETTINGS + more, name=name)

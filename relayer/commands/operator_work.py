@@ -25,6 +25,7 @@ from relayer.access.accounts import Accounts, read_account
 from relayer.access.quotas import Quotas
 from relayer.access.store_keys import read_store_key
 from relayer.adapters.system import SystemClock, SystemRandomness
+from relayer.commands.deferred import GRACE_SETTINGS, STORE_SETTINGS
 from relayer.crypto import RelayerKeys
 from relayer.errors import ConfigurationError, RelayerError, StoreFull, StoreMisconfigured
 from relayer.log.collector import CollectionStage, Collector
@@ -82,7 +83,6 @@ _BACKUP_ENDPOINT = "URL of the backup's S3 server, when it is not the store's."
 _BACKUP_REGION = "Region of the backup's bucket."
 _BackupEndpoint = Annotated[str | None, typer.Option(help=_BACKUP_ENDPOINT)]
 _BackupRegion = Annotated[str | None, typer.Option(help=_BACKUP_REGION)]
-_PLACE_FLAGS = ("data", "store", "endpoint_url", "region", "config", "collect_after", "commit_check")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def store_command(
     def made(work: _Work) -> Callable[..., None]:
         @wraps(work)
         def command(*, as_json: bool = False, accounts: Sequence[str] | None = None, **options: Any) -> None:
-            place = {name: options.pop(name, None) for name in _PLACE_FLAGS}
+            place = {name: options.pop(name, None) for name in (*STORE_SETTINGS, *GRACE_SETTINGS)}
 
             async def at_store() -> CommandReport:
                 progress = _shown(title, quiet=as_json)
@@ -169,7 +169,12 @@ async def _site(
     async with opened_store(settings, clock, read_only=read_only) as store:
         store_key = randomness.bytes(SECRET_SIZE) if is_empty else await read_store_key(store, provider)
         ports = ports_over(store, settings, store_key, clock, randomness)
-        yield Site(settings, provider, ports, progress, accounts_of(settings, accounts))
+        for account in accounts:
+            if not is_account_id(account):
+                raise ConfigurationError(
+                    f"--account: {account} is not an account id: 0x and 64 lower-case hex digits"
+                )
+        yield Site(settings, provider, ports, progress, [*accounts, *(settings.served or ())])
 
 
 def _shown(title: str, *, quiet: bool) -> Progress:
@@ -228,16 +233,6 @@ def _check_apart(named: str, endpoint_url: str | None, settings: RelayerSettings
         raise ConfigurationError(
             f"--to: {named} is inside the store; give a place that survives the loss of the store"
         )
-
-
-def accounts_of(settings: RelayerSettings, given: Sequence[str]) -> list[str]:
-    """Return the accounts known without listing the store. Raises `ConfigurationError` if one is no account id."""
-    for account in given:
-        if not is_account_id(account):
-            raise ConfigurationError(
-                f"--account: {account} is not an account id: 0x and 64 lower-case hex digits"
-            )
-    return [*given, *(settings.served or ())]
 
 
 def read_secret(file: Path) -> bytes:
@@ -533,7 +528,10 @@ async def restore(
     async with AsyncExitStack() as stack:
         option, place = ("ledger", ledger) if ledger else ("from", source)
         newest = await stack.enter_async_context(opened_backup(site, option, place, *at))
-        site = replace(site, ports=await _with_keys_of(newest, site))
+        stored = await newest.stored_key()
+        if stored is not None:
+            keys = RelayerKeys.derive(await stored.unwrap(site.provider))
+            site = replace(site, ports=replace(site.ports, keys=keys))
         newest = BackupStore(replace(newest.ports, keys=site.ports.keys))
         older = opened_backup(site, "from", source, *at)
         done = await restoring.restore(
@@ -544,15 +542,3 @@ async def restore(
             progress=site.progress,
         )
     return reports.restoration(done)
-
-
-async def _with_keys_of(backup: BackupStore, site: Site) -> LogPorts:
-    """Return the ports of a new store with the keys of a backup. Without a backup they are unchanged.
-
-    Raises:
-        WrongRelayerKey: the backup was made with another relayer key.
-    """
-    stored = await backup.stored_key()
-    if stored is None:
-        return site.ports
-    return replace(site.ports, keys=RelayerKeys.derive(await stored.unwrap(site.provider)))

@@ -593,11 +593,7 @@ def parse_query(raw: str, schema: type[BaseModel] | None) -> BaseModel | None:
     if raw:
         try:
             pairs = parse_qsl(
-                raw,
-                keep_blank_values=True,
-                strict_parsing=True,
-                errors="strict",
-                max_num_fields=_MOST_FIELDS,
+                raw, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=_MOST_FIELDS
             )
         except ValueError as error:
             raise HttpProblem("malformed", "The query is malformed.") from error
@@ -712,16 +708,14 @@ def validate(value: Any, schema: type[B], *, within: tuple[str, ...] = ()) -> B:
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False)
     # This is outside of the except block, so that the traceback of the problem does not hold the value.
-    raise HttpProblem("invalid", errors=tuple(_fields(found[:_MOST_ERRORS], within)))
-
-
-def _fields(found: Iterable[Any], within: tuple[str, ...]) -> Iterable[ProblemField]:
-    for item in found:
+    fields = []
+    for item in found[:_MOST_ERRORS]:
         path = [*within, *(str(part) for part in item["loc"])]
         # The name of an unknown field is text of the client, which is never echoed.
         if item["type"] == "extra_forbidden":
             path[-1] = "(unknown field)"
-        value = item.get("input")
-        length = len(value) if isinstance(value, str | bytes | list | tuple) else None
+        given = item.get("input")
+        length = len(given) if isinstance(given, str | bytes | list | tuple) else None
         rule = item["msg"].removeprefix("Value error, ")
-        yield ProblemField(field=".".join(path) or "(body)", rule=rule, length=length)
+        fields.append(ProblemField(field=".".join(path) or "(body)", rule=rule, length=length))
+    raise HttpProblem("invalid", errors=tuple(fields))

@@ -65,8 +65,13 @@ class Readiness:
             "accepting": "draining" if self._draining else "ok",
             "model": self._model,
             "fleet_key": "ok" if self._fleet.current().keys else "none for today",
-            **await self._store_checks(),
         }
+        clock = self._ports.clock
+        async with self._probing:
+            if clock.monotonic() - self._probed_at >= _FRESH_SECONDS:
+                self._probed = await self._probe()
+                self._probed_at = clock.monotonic()
+            checks |= self._probed
         watched = {name: trouble() or "ok" for name, trouble in self._watched.items()}
         return ReadyResponse(
             ready=all(state == "ok" for state in checks.values()),
@@ -74,21 +79,13 @@ class Readiness:
             degraded=any(state != "ok" for state in watched.values()),
         )
 
-    async def _store_checks(self) -> dict[str, str]:
-        clock = self._ports.clock
-        async with self._probing:
-            if clock.monotonic() - self._probed_at >= _FRESH_SECONDS:
-                self._probed = await self._probe()
-                self._probed_at = clock.monotonic()
-            return self._probed
-
     async def _probe(self) -> dict[str, str]:
         clock = self._ports.clock
         try:
             async with asyncio.timeout(PROBE_SECONDS):
                 probed = await probe(self._ports)
                 # Check that the store would not refuse requests; at most every ten seconds while it is fine.
-                now = self._ports.clock.monotonic()
+                now = clock.monotonic()
                 if now - self._rights_at >= _RIGHTS_SECONDS:
                     try:
                         await check_rights(self._ports, probed)
@@ -111,7 +108,9 @@ class Readiness:
             return self._failed(silent)
         except StoreError as error:
             return self._failed(error)
-        self._note("ok", "")
+        if self._store_state != "ok":
+            self._store_state = "ok"
+            log.info("store_usable_again")
         skew = abs(probed.store_time - clock.now_ms())
         clock_state = (
             "ok" if skew <= MOST_SKEW_MS else f"{skew // 1000} s away from the store's: set this machine's"
@@ -120,16 +119,8 @@ class Readiness:
 
     def _failed(self, error: StoreError) -> dict[str, str]:
         self._rights_at = float("-inf")
-        self._note(error.code, str(error))
+        if error.code != self._store_state:
+            self._store_state = error.code
+            log.warning("store_not_usable", code=error.code, what=str(error))
         # The error's own text names addresses, which not every client of /ready may learn.
         return {"store": f"{error.code}: {error.fix}", "relayer_key": "unknown", "clock": "unknown"}
-
-    def _note(self, state: str, why: str) -> None:
-        """Log the state of the store if it has changed."""
-        if state == self._store_state:
-            return
-        self._store_state = state
-        if state == "ok":
-            log.info("store_usable_again")
-        else:
-            log.warning("store_not_usable", code=state, what=why)

@@ -62,7 +62,10 @@ def peer_behind(address: str, forwarded: str, trusted: Sequence[Network]) -> str
         trusted: networks of trusted proxies.
     """
     hops = forwarded.split(",") if trusted and forwarded else []
-    while hops and _within(address, trusted):
+    while hops:
+        parsed = _parsed(address)
+        if parsed is None or not any(parsed in network for network in trusted):
+            break
         named = hops.pop().strip()
         try:
             ipaddress.ip_address(named)
@@ -70,11 +73,6 @@ def peer_behind(address: str, forwarded: str, trusted: Sequence[Network]) -> str
             return address
         address = named
     return address
-
-
-def _within(address: str, networks: Sequence[Network]) -> bool:
-    parsed = _parsed(address)
-    return parsed is not None and any(parsed in network for network in networks)
 
 
 @lru_cache(maxsize=4096)
@@ -188,9 +186,6 @@ class Limits:
         return self._failures.level(peer_name(address), self._clock.monotonic())
 
 
-_NO_LINGERING = struct.pack("ii", 1, 0)
-
-
 _SLICE = 60
 # A signature is valid for at most 120 s and accepted with 60 s of tolerance, so at most five slices exist. A read takes some
 # 100 bytes.
@@ -250,7 +245,8 @@ def break_off(transport: asyncio.Transport | None) -> None:
     if transport is not None:
         line = transport.get_extra_info("socket")
         if line is not None:
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)
+            no_lingering = struct.pack("ii", 1, 0)
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_lingering)
         transport.abort()
 
 
@@ -271,15 +267,15 @@ class UnreadAnswers:
     """Counts the bytes of responses that are being sent, by account, and limits them.
 
     An account with no response under way may always send one, so that unread responses of others never lock it out. Responses
-    of up to 64 KiB are neither counted nor refused, because the limit on connections also limits these. Both limits are in
+    of up to 64 KiB are neither counted nor refused, because the limit on connections also limits these. All limits are in
     bytes.
     """
 
     SMALL = 64 * 1024
+    _MOST = 256 * _MIB
+    _PER_ACCOUNT = 16 * _MIB
 
-    def __init__(self, *, most: int = 256 * _MIB, per_account: int = 16 * _MIB) -> None:
-        self._most = most
-        self._per_account = per_account
+    def __init__(self) -> None:
         self._bytes: Counter[str] = Counter()
 
     @property
@@ -294,7 +290,7 @@ class UnreadAnswers:
             QueueFull: the client is to come back in a second.
         """
         held = self._bytes[account]
-        if held and (held + size >= self._per_account or self.nbytes + size >= self._most):
+        if held and (held + size >= self._PER_ACCOUNT or self.nbytes + size >= self._MOST):
             raise QueueFull("too many answers to this account are not being read", retry_after=_RETRY_SECONDS)
 
     def counted(self, account: str, size: int) -> AbstractContextManager[None]:
@@ -394,17 +390,15 @@ class RequestBodies:
     If all bodies together, or those of one peer, take too much memory, the body that has waited longest for its next byte is
     refused; in the first case one of the peer that holds the most. Bodies of up to 64 KiB do not count towards their peer's
     share, so that other clients behind the same address are still served; they do count towards the total.
-
-    Args:
-        most: maximum bytes of all bodies.
     """
 
     SMALL = 64 * 1024
     _PER_PEER = 16 * _MIB
 
-    def __init__(self, limits: Limits, *, most: int = 64 * _MIB) -> None:
+    def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._most = most
+        # Maximum bytes of all bodies.
+        self._most = 64 * _MIB
         # Ordered by the time of their last bytes, the latest last.
         self._open: OrderedDict[_Body, None] = OrderedDict()
         self.nbytes = 0

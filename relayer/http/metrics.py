@@ -233,35 +233,10 @@ def _end_of(error: StoreError) -> str:
     return type(error).__name__.removeprefix("Store").lower()
 
 
-# Minimum seconds between two requests: about as often as a scraper comes. Without a scraper, none are made.
-_LOOK_SECONDS = 10.0
-
-
-class _LastBackup:
-    """The time of the last backup of the store, cached."""
-
-    def __init__(self, clock: Clock, ask: Callable[[], Awaitable[int]]) -> None:
-        self._clock = clock
-        self._ask = ask
-        self._known_ms = 0
-        self._asked_at = float("-inf")
-
-    def seconds(self) -> float:
-        """Return the cached time in seconds since the epoch; 0 if there is no backup."""
-        return self._known_ms / 1000
-
-    async def look(self) -> None:
-        """Read the time from the store, unless it was read recently. If the store does not respond, the cached time stays."""
-        if self._clock.monotonic() - self._asked_at < _LOOK_SECONDS:
-            return
-        with suppress(StoreError, TimeoutError):
-            async with asyncio.timeout(PROBE_SECONDS):
-                self._known_ms = await self._ask()
-            self._asked_at = self._clock.monotonic()
-
-
 # Seconds for which a rendered page is reused. Rendering takes about 15 ms, and scrapes are seconds apart.
 _METRICS_SECONDS = 1.0
+# Minimum seconds between two requests for the time of the last backup: about as often as a scraper comes.
+_BACKUP_SECONDS = 10.0
 
 
 class MetricsPage:
@@ -282,11 +257,13 @@ class MetricsPage:
         backed_up: Callable[[], Awaitable[int]],
     ) -> None:
         self._metrics = metrics
-        self._backups = _LastBackup(clock, backed_up)
+        self._backed_up = backed_up
+        self._backed_up_ms = 0
+        self._asked_at = float("-inf")
         metrics.gauge(
             "backup_last_success_timestamp_seconds",
             "Time at which the last complete backup of the store ended, in seconds since 1970; 0 if unknown.",
-            self._backups.seconds,
+            lambda: self._backed_up_ms / 1000,
         )
         self._readiness = readiness
         self._clock = clock
@@ -317,8 +294,13 @@ class MetricsPage:
             # Set before the checks are awaited, so that requests in the meantime get the previous page.
             self._rendered_at = self._clock.monotonic() if self._rendered else self._rendered_at
             self._metrics.observe_checks((await self._readiness.check()).checks)
-            if self._readiness.store_usable:
-                await self._backups.look()
+            since = self._clock.monotonic() - self._asked_at
+            if self._readiness.store_usable and since >= _BACKUP_SECONDS:
+                # If the store does not respond, the cached time stays.
+                with suppress(StoreError, TimeoutError):
+                    async with asyncio.timeout(PROBE_SECONDS):
+                        self._backed_up_ms = await self._backed_up()
+                    self._asked_at = self._clock.monotonic()
             self._rendered = self._metrics.render()
             self._rendered_at = self._clock.monotonic()
         return self._rendered

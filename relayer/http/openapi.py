@@ -19,14 +19,12 @@ from relayer.wire.service import Problem
 from relayer.wire.signing import PROOF_HEADER, SEALED_TYPE
 
 _REFERENCE = "#/components/schemas/{model}"
-_PROBLEM = "#/components/responses/problem{status}"
 
 
 def _in_header(name: str, description: str) -> dict[str, str]:
     return {"type": "apiKey", "in": "header", "name": name, "description": description}
 
 
-_DIGEST = "sha-256=:base64: of the body; needed with a body"
 # A signed request has certificate and signature, and the key as well if the agent holds the namespace's secret.
 _SCHEMES: dict[str, dict[str, str]] = {
     "certificate": _in_header(
@@ -59,12 +57,6 @@ _COMMON_HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "x-request-id": ("echoed; one of another form is replaced", _NAME),
     "x-correlation-id": ("taken for the x-request-id where that is left out", _NAME),
 }
-# Statuses of problems, by properties of the route. The table of problems has their meaning.
-_ALWAYS = (400, 408, 414, 431, 500, 503)
-_WHEN_SIGNED = (401, 409, 422, 429, 504)
-_WITH_BODY = (413, 415)
-_WHEN_WRITTEN = (507,)
-_WITH_MODEL = (502,)
 # Codes of requests that state or a quota does not allow; the detail of the response says more.
 _REFUSED = [
     *(code for code in Refusal if code not in {Refusal.UNKNOWN_RECORD, Refusal.MALFORMED, Refusal.EXPIRED}),
@@ -81,8 +73,14 @@ _ALSO = {
 def document(routes: Sequence[Route], version: str) -> bytes:
     """Return the OpenAPI document of the routes, encoded as JSON."""
     paths: dict[str, dict[str, Any]] = {}
+    wanted: dict[tuple[type[BaseModel], Any], None] = {(Problem, "serialization"): None}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        if route.body is not None:
+            wanted[route.body, "validation"] = None
+        if route.answer is not None:
+            wanted[route.answer, "serialization"] = None
+    _, definitions = models_json_schema(list(wanted), ref_template=_REFERENCE)
     described = {
         "openapi": "3.1.0",
         "info": {
@@ -92,24 +90,12 @@ def document(routes: Sequence[Route], version: str) -> bytes:
         },
         "paths": paths,
         "components": {
-            "schemas": _schemas(routes),
+            "schemas": definitions["$defs"],
             "responses": _problems(),
             "securitySchemes": _SCHEMES,
         },
     }
     return json.dumps(described).encode()
-
-
-def _schemas(routes: Sequence[Route]) -> dict[str, Any]:
-    wanted: dict[tuple[type[BaseModel], Any], None] = {(Problem, "serialization"): None}
-    for route in routes:
-        if route.body is not None:
-            wanted[route.body, "validation"] = None
-        if route.answer is not None:
-            wanted[route.answer, "serialization"] = None
-    _, definitions = models_json_schema(list(wanted), ref_template=_REFERENCE)
-    found: dict[str, Any] = definitions["$defs"]
-    return found
 
 
 def _operation(route: Route) -> dict[str, Any]:
@@ -122,14 +108,20 @@ def _operation(route: Route) -> dict[str, Any]:
             answer["content"][EVENTS] = {"schema": {"type": "string"}}
     responses = {str(status): answer for status in route.statuses}
     responses |= {
-        str(status): {"$ref": _PROBLEM.format(status=status)} for status in sorted(_problem_statuses(route))
+        str(status): {"$ref": f"#/components/responses/problem{status}"}
+        for status in sorted(_problem_statuses(route))
     }
+    security: list[dict[str, list[str]]] = []
+    if route.right is not None:
+        security = [{**_SIGNED, "namespaceKey": []}, _SIGNED] if route.namespaced else [_SIGNED]
+    elif route.path == "/metrics":
+        security = [{"metricsToken": []}, {}]
     operation: dict[str, Any] = {
         "operationId": "_".join(
             [route.method.lower(), *re.findall(r"[a-z]+", route.path.removeprefix("/v1"))]
         ),
         "summary": route.summary,
-        "security": _security(route),
+        "security": security,
         "parameters": _parameters(route),
         "responses": responses,
     }
@@ -144,29 +136,23 @@ def _operation(route: Route) -> dict[str, Any]:
     return operation
 
 
-def _security(route: Route) -> list[dict[str, list[str]]]:
-    if route.right is not None:
-        with_key = {**_SIGNED, "namespaceKey": []}
-        return [with_key, _SIGNED] if route.namespaced else [_SIGNED]
-    return [{"metricsToken": []}, {}] if route.path == "/metrics" else []
-
-
 def _problem_statuses(route: Route) -> set[int]:
-    statuses = {*_ALWAYS}
+    # The table of problems has their meaning.
+    statuses = {400, 408, 414, 431, 500, 503}
     if route.right is not None:
-        statuses.update(_WHEN_SIGNED)
+        statuses |= {401, 404, 409, 422, 429, 504}
     if route.path == "/metrics":
         statuses.add(401)
     if route.query is not None:
         statuses.add(422)
     if route.body is not None:
-        statuses.update(_WITH_BODY)
-    if "{id}" in route.path or route.right is not None:
+        statuses |= {413, 415}
+    if "{id}" in route.path:
         statuses.add(404)
     if route.writes:
-        statuses.update(_WHEN_WRITTEN)
+        statuses.add(507)
     if route.ends_with_caller:
-        statuses.update(_WITH_MODEL)
+        statuses.add(502)
     return statuses - set(route.statuses)
 
 
@@ -189,7 +175,8 @@ def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
 def _parameters(route: Route) -> list[dict[str, Any]]:
     parameters = [_header(name, text, schema) for name, (text, schema) in _COMMON_HEADERS.items()]
     if route.right is not None:
-        parameters.append(_header(signing.DIGEST_HEADER, _DIGEST, {"type": "string"}))
+        digest = "sha-256=:base64: of the body; needed with a body"
+        parameters.append(_header(signing.DIGEST_HEADER, digest, {"type": "string"}))
     if "{id}" in route.path:
         form = {"type": "string", "pattern": f"^{SEGMENT[1:-1]}$"}
         parameters.append({"name": "id", "in": "path", "required": True, "schema": form})

@@ -27,8 +27,6 @@ class _Row:
     detail: str
 
 
-_TOO_BUSY = "The relayer is overloaded. Try again after the time in Retry-After."
-
 # The codes of faulty requests, followed by those of conditions inside the relayer.
 CODES: dict[str, _Row] = {
     "malformed": _Row(400, "The request is malformed."),
@@ -58,7 +56,7 @@ CODES: dict[str, _Row] = {
     "embedder_unavailable": _Row(503, "The embedding model is unavailable. Try again, or send your own vectors."),
     "model_unavailable": _Row(503, "The language model does not answer. Try again."),
     "model_answer_unusable": _Row(502, "The language model's answer is unusable. Try again, or change the question."),
-    "queue_full": _Row(503, _TOO_BUSY),
+    "queue_full": _Row(503, "The relayer is overloaded. Try again after the time in Retry-After."),
     "upgrade_required": _Row(503, "This namespace was written by a newer version: update the relayer."),
     "deadline_exceeded": _Row(504, "The deadline has passed."),
     "store_full": _Row(507, "The object store is full. Nothing was written."),
@@ -164,6 +162,13 @@ class HttpProblem(Exception):
         return problem.model_dump_json(exclude_none=True).encode()
 
 
+# The reason of an exceeded deadline, by the step that was under way.
+_WAITS_FOR_THE_STORE = {
+    "append": "the store did not take it, and sending it again is safe",
+    **dict.fromkeys(("admit", "open", "read", "report"), "the store did not answer in it"),
+}
+
+
 def unauthorized(rule: str) -> HttpProblem:
     """Return the same 401 for every failure that depends on keys or on state of the relayer."""
     return HttpProblem("unauthorized", rule=rule)
@@ -180,20 +185,9 @@ def problem_of(error: Exception) -> HttpProblem:
         if error.rule == "account_revoked":
             return HttpProblem("account_revoked", rule=error.rule)
         return unauthorized(error.rule)
-    for kind, code in _BY_CLASS:
-        if isinstance(error, kind):
-            return _known(error, code)
-    return HttpProblem("internal_error", rule=type(error).__name__)
-
-
-# The reason of an exceeded deadline, by the step that was under way.
-_WAITS_FOR_THE_STORE = {
-    "append": "the store did not take it, and sending it again is safe",
-    **dict.fromkeys(("admit", "open", "read", "report"), "the store did not answer in it"),
-}
-
-
-def _known(error: Exception, code: str) -> HttpProblem:
+    code = next((code for kind, code in _BY_CLASS if isinstance(error, kind)), None)
+    if code is None:
+        return HttpProblem("internal_error", rule=type(error).__name__)
     retry_after = getattr(error, "retry_after", None)
     if code == "store_unavailable" and retry_after is None:
         retry_after = 1.0

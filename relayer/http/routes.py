@@ -49,15 +49,7 @@ from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as base64url
 from relayer.wire import questions, schemas, service
 from relayer.wire.codec import Malformed, NotAccepted
-from relayer.wire.fields import (
-    AUDIENCE_PATTERN,
-    MAX_AUDIENCES,
-    AudienceFilter,
-    Kind,
-    Status,
-    Trust,
-    Vocabulary,
-)
+from relayer.wire.fields import AUDIENCE_PATTERN, MAX_AUDIENCES, AudienceFilter, Kind, Status, Trust
 from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS
 from relayer.wire.sealed_keys import SealedKey, named_fleet_key
 from relayer.wire.signing import Prover, RevocationsRequest, RevocationsResponse, RevocationsView, Right
@@ -425,11 +417,6 @@ def _commas(one: str, most: int, described: str = "names joined by commas") -> W
     return WithJsonSchema({"type": "string", "description": described, "pattern": pattern})
 
 
-def _any_of(names: type[Vocabulary]) -> str:
-    """Return the pattern of the words of a vocabulary."""
-    return "|".join(names)
-
-
 _Audiences = Annotated[
     tuple[AudienceFilter, ...],
     Field(max_length=MAX_AUDIENCES),
@@ -437,7 +424,7 @@ _Audiences = Annotated[
     _commas(AUDIENCE_PATTERN, MAX_AUDIENCES, "audiences joined by commas, see AudienceFilter"),
 ]
 _Trusts = Annotated[
-    tuple[Trust, ...], Field(max_length=4), BeforeValidator(_split), _commas(_any_of(Trust), 4)
+    tuple[Trust, ...], Field(max_length=4), BeforeValidator(_split), _commas("|".join(Trust), 4)
 ]
 
 
@@ -447,13 +434,10 @@ class ListQuery(_Query):
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 20
     cursor: _Cursor | None = None
     kinds: Annotated[
-        tuple[Kind, ...], Field(max_length=9), BeforeValidator(_split), _commas(_any_of(Kind), 9)
+        tuple[Kind, ...], Field(max_length=9), BeforeValidator(_split), _commas("|".join(Kind), 9)
     ] = ()
     states: Annotated[
-        tuple[Status, ...],
-        Field(max_length=3),
-        BeforeValidator(_split),
-        _commas(_any_of(Status), 3),
+        tuple[Status, ...], Field(max_length=3), BeforeValidator(_split), _commas("|".join(Status), 3)
     ] = ()
 
 

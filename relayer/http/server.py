@@ -42,9 +42,6 @@ _CLIENT_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 # Steps enforce the deadline themselves and name themselves in the error. This only catches work outside of any step.
 _GRACE_SECONDS = 0.25
-_SERVER_ERROR = 500
-_NO_CONTENT = 204
-_TOO_MANY = 429
 # Interval at which it is checked whether the client has disconnected, on routes where that cancels the work.
 _GONE_LOOK_SECONDS = 0.2
 
@@ -183,7 +180,13 @@ class RequestHandler:
         try:
             wanted = self._pages.wanted(request)
             if wanted is not None:
-                return await self._permit(front, context, wanted)
+                # The preflight of a listed page; it is refused if its request would find no route.
+                context.route, _, _ = front.routes.find(wanted, request.raw_path)
+                self._note(front, context, 204, None)
+                headers = self._common(front, context) | self._pages.permission(wanted, front.page_headers)
+                answer = web.Response(status=204, headers=headers)
+                await self._send(request, answer)
+                return answer
             call: FrontCall = await front.accept(request, context)
             if call.account:
                 self.connections.accepted(request.protocol, call.account)
@@ -208,15 +211,6 @@ class RequestHandler:
         answer = web.Response(body=reply.body, status=reply.status, headers=headers)
         with self.unread.counted(call.account, len(reply.body)):
             await self._send(request, answer)
-        return answer
-
-    async def _permit(self, front: Front[Any], context: RequestContext, method: str) -> web.Response:
-        """Answer the preflight of a listed page; raises `HttpProblem` if its request would find no route."""
-        context.route, _, _ = front.routes.find(method, context.request.raw_path)
-        self._note(front, context, _NO_CONTENT, None)
-        headers = self._common(front, context) | self._pages.permission(method, front.page_headers)
-        answer = web.Response(status=_NO_CONTENT, headers=headers)
-        await self._send(context.request, answer)
         return answer
 
     def _common(self, front: Front[Any], context: RequestContext) -> dict[str, str]:
@@ -305,7 +299,7 @@ class RequestHandler:
         self, front: Front[Any], error: Exception, refusal: RenderedError, context: RequestContext
     ) -> web.Response:
         """Return the response for a rendered error, and log the true reason."""
-        if refusal.status == _SERVER_ERROR:
+        if refusal.status == 500:
             self._log.error("request_failed", **describe(error))
         self._note(front, context, refusal.status, refusal)
         headers = {**self._common(front, context), **refusal.headers}
@@ -322,7 +316,7 @@ class RequestHandler:
         method = request.method if request.method in _METHODS else "other"
         self._metrics.observe(template, method, status, code, seconds)
         front.observe(method, template, refusal, status, seconds)
-        if status == _TOO_MANY:
+        if status == 429:
             self._metrics.observe_limited(rule)
         if self._traces is not None:
             parent = request.headers.get("traceparent", "")

@@ -103,8 +103,15 @@ class LogCopy:
         Returns:
             The sequence number of the last entry; None if the log was compacted or collected meanwhile.
         """
+        account, incarnation = self._listed.account, self._listed.incarnation
         data, manifest = await self._manifest()
-        if not await self._keyring(Layout.keyring(self._listed.incarnation)):
+        key = Layout.keyring(incarnation)
+        if (held := self._target.held(key)) is not None:
+            self.rows[key] = held
+        elif (found := await self._source.get(key)) is not None:
+            self._sealer.unseal_keyring(account, incarnation, key, found.data)
+            await self._keep(key, found.data)
+        else:
             raise CorruptNamespace("a namespace has a manifest and no keyring")
         for row in manifest.segments:
             if self._target.holds(row.key, row.digest) and row.last_seq <= self._known.seq:
@@ -118,18 +125,13 @@ class LogCopy:
         head = await self._tail(manifest)
         if head is None or await self._was_collected(manifest):
             return None
-        if manifest.index_key:
-            await self._index(manifest.index_key)
-        await self._keep(Layout.manifest(self._listed.incarnation), data)
-        return head
-
-    async def _index(self, key: str) -> None:
-        """Copy the stored index if it still exists. Without it, a restored namespace builds its index from the log."""
-        held = self._target.held(key)
-        if held is not None:
-            self.rows[key] = held  # An index is never changed after it was written.
-        elif (found := await self._source.get(key)) is not None:
+        # Without the stored index, a restored namespace builds its index from the log. It is never changed after it was written.
+        if (key := manifest.index_key) and (held := self._target.held(key)) is not None:
+            self.rows[key] = held
+        elif key and (found := await self._source.get(key)) is not None:
             await self._keep(key, found.data)
+        await self._keep(Layout.manifest(incarnation), data)
+        return head
 
     async def _was_collected(self, manifest: Manifest) -> bool:
         """Return whether entries after the segments of a manifest may have been deleted by now."""
@@ -142,19 +144,6 @@ class LogCopy:
         if found is None:
             raise NamespaceClosed("the namespace has no manifest")
         return found.data, self._sealer.unseal_manifest(account, incarnation, key, found.data)
-
-    async def _keyring(self, key: str) -> bool:
-        """Copy the keyring; return False if there is none, because it was deleted."""
-        held = self._target.held(key)
-        if held is not None:
-            self.rows[key] = held
-            return True
-        found = await self._source.get(key)
-        if found is None:
-            return False
-        self._sealer.unseal_keyring(self._listed.account, self._listed.incarnation, key, found.data)
-        await self._keep(key, found.data)
-        return True
 
     async def _tail(self, manifest: Manifest) -> int | None:
         incarnation = self._listed.incarnation
@@ -304,11 +293,20 @@ class _Worker:
                 await self._namespace(successor)
         await self._lost_names()
         backup.namespaces = len(catalogue.namespaces)
-        backup.objects = len(self._rows)
-        backup.bytes = sum(row.size for row in self._rows.values())
+        rows = list(self._rows.values())
+        backup.objects, backup.bytes = len(rows), sum(row.size for row in rows)
         backup.copied_objects, backup.copied_bytes = self._target.copied, self._target.copied_bytes
         backup.erased_memories = sum(len(row.records) for row in self._erased.values())
-        await self._write(began)
+        erased = sorted(self._erased.values(), key=lambda item: item.incarnation)
+        ledger = BackupHead(FORMAT, backup.run, began, await self._now(), len(erased), 0, 0, ())
+        run = msgspec.structs.replace(
+            ledger, rows=len(rows), size=backup.bytes, namespaces=backup.namespaces, whole=not backup.findings
+        )
+        # The ledger is written first, because restoring a run without its ledger could bring back erased data.
+        if not (
+            await self._target.write("ledger", ledger, erased) and await self._target.write("runs", run, rows)
+        ):
+            raise ConfigurationError("--to: another backup is running there; try again later")
         gone = {row.incarnation for row in self._erased.values() if row.gone}
         keyrings = await self._target.names("keyrings")
         await self._target.drop(
@@ -318,20 +316,6 @@ class _Worker:
 
     async def _now(self) -> int:
         return (await self._source.store.get(Layout.relayer())).store_time
-
-    async def _write(self, began: int) -> None:
-        backup, now = self._backup, await self._now()
-        erased = sorted(self._erased.values(), key=lambda item: item.incarnation)
-        rows = list(self._rows.values())
-        ledger = BackupHead(FORMAT, backup.run, began, now, len(erased), 0, 0, ())
-        run = msgspec.structs.replace(
-            ledger, rows=len(rows), size=backup.bytes, namespaces=backup.namespaces, whole=not backup.findings
-        )
-        # The ledger is written first, because restoring a run without its ledger could bring back erased data.
-        if not (
-            await self._target.write("ledger", ledger, erased) and await self._target.write("runs", run, rows)
-        ):
-            raise ConfigurationError("--to: another backup is running there; try again later")
 
     async def _small(self, key: str) -> None:
         found = await self._source.get(key)
@@ -371,7 +355,10 @@ class _Worker:
             self._erased[listed.incarnation] = await copy.run()
             self._rows.update(copy.rows)
         except NamespaceClosed as error:
-            if await self._begun(listed, known) and await self._lives(listed):
+            # Without a manifest, it is lost only if it once had a log.
+            below = (Layout.entries(listed.incarnation), Layout.segments(listed.incarnation))
+            begun = known.seq > 0 or any([await self._source.keys_below(start) for start in below])
+            if begun and await self._lives(listed):
                 await self._carry_over(listed, CorruptNamespace(f"{error}, and was not erased"))
         except UNREADABLE as error:
             if await self._lives(listed):
@@ -391,11 +378,6 @@ class _Worker:
             return None  # `_lost_names` reports it
         now = replace(listed, pointer=pointer)
         return now if now.live and now.incarnation != listed.incarnation else None
-
-    async def _begun(self, listed: Listed, known: LedgerRow) -> bool:
-        """Return whether a namespace without a manifest once had a log."""
-        below = (Layout.entries(listed.incarnation), Layout.segments(listed.incarnation))
-        return known.seq > 0 or any([await self._source.keys_below(start) for start in below])
 
     async def _lives(self, listed: Listed) -> bool:
         """Return whether a namespace has not been erased meanwhile."""

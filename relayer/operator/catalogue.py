@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, TypeVar
 
-from relayer.access.accounts import account_at, record_at, revoked_at
+from relayer.access.accounts import record_at, revoked_at
 from relayer.domain.namespace import LogPosition, Manifest, Pointer, PointerState, SegmentRow, genesis
 from relayer.domain.state import NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed, RelayerError, UpgradeRequired
@@ -228,7 +228,6 @@ async def read_catalogue(ports: LogPorts, known: Iterable[str] = ()) -> Catalogu
 class _Reader:
     def __init__(self, ports: LogPorts) -> None:
         self._ports = ports
-        self._sealer = ObjectSealer(ports)
         self.accounts: dict[str, str] = {}
         self.listed: list[Listed] = []
         self.findings: list[Defect] = []
@@ -240,9 +239,9 @@ class _Reader:
         if found is None:
             return
         try:
-            self.accounts[key.split("/")[1]] = account_at(self._ports.keys, key, found.data)
-            rules = record_at(self._ports.keys, key, found.data).rules
-            self._counters[key] = revoked_at(self._ports.keys, key, found.data), rules.counter
+            record = record_at(self._ports.keys, key, found.data)
+            self.accounts[key.split("/")[1]] = record.account
+            self._counters[key] = revoked_at(self._ports.keys, key, found.data), record.rules.counter
         except UNREADABLE as error:
             fix = f"{RESTORE}, or give the account with --account to inspect its objects"
             self.findings.append(Defect.from_error(error, key, fix))
@@ -250,25 +249,22 @@ class _Reader:
     def is_lost(self, tag: str, keys: set[str]) -> bool:
         """Return whether an account's object is missing, or older than its copy; if so, add a finding."""
         key, revoked = Layout.account(tag), Layout.revoked(tag)
+        own, copied = self._counters.get(key), self._counters.get(revoked)
         if key not in keys:
             flaw, sentence = (
                 Flaw.ABSENT,
                 "the object of an account is missing: relayers reject all of its agents",
             )
-        elif self._is_older(key, revoked):
+        elif own is not None and copied is not None and (own[0] < copied[0] or own[1] < copied[1]):
             flaw = Flaw.DAMAGED
             sentence = (
                 "the object of an account is older than its list of revocations, or than its operator's rules"
             )
         else:
             return False
-        fix = _MEND if revoked in self._counters else f"{_MEND}; the owner then has to send the list again"
+        fix = _MEND if copied is not None else f"{_MEND}; the owner then has to send the list again"
         self.findings.append(Defect(flaw, key, sentence, fix))
         return True
-
-    def _is_older(self, key: str, revoked: str) -> bool:
-        own, copied = self._counters.get(key), self._counters.get(revoked)
-        return own is not None and copied is not None and (own[0] < copied[0] or own[1] < copied[1])
 
     async def pointer(self, key: str) -> None:
         account = self.accounts.get(key.split("/")[1])
@@ -280,13 +276,19 @@ class _Reader:
         if found is None:
             return
         try:
-            pointer = self._sealer.unseal_pointer(account, key, found.data)
-            if key != self._ports.pointer_key(account, pointer.name):
-                raise CorruptNamespace("a pointer belongs to another namespace than its key")
+            pointer = pointer_at(self._ports, account, key, found.data)
         except UNREADABLE as error:
             self.findings.append(Defect.from_error(error, key, RESTORE))
         else:
             self.listed.append(Listed(account, key, pointer))
+
+
+def pointer_at(ports: LogPorts, account: str, key: str, data: bytes) -> Pointer:
+    """Return the pointer of an account in an object; raises `CorruptNamespace` if it is not the one of this key."""
+    pointer = ObjectSealer(ports).unseal_pointer(account, key, data)
+    if key != ports.pointer_key(account, pointer.name):
+        raise CorruptNamespace("a pointer belongs to another namespace than its key")
+    return pointer
 
 
 async def read_reports(

@@ -391,10 +391,6 @@ def _sums(metrics: str, name: str, label: str) -> dict[str, float]:
     return sums
 
 
-_NO_TEXT = "its text cannot be opened and is not in the export"
-_FIX = "memrelay verify names what is damaged"
-
-
 @dataclass(frozen=True, slots=True)
 class ExportedNamespace:
     """A namespace of an export.
@@ -437,14 +433,13 @@ async def read_namespace(ports: LogPorts, listed: Listed) -> ExportedNamespace:
     }
     if not listed.live:
         return ExportedNamespace(row, [], [])
-    readable = pointer.custody is Custody.RELAYER
     bodies: list[_Bodies] = []
 
     def new_visit() -> _Bodies:
         bodies.append(_Bodies())
         return bodies[-1]
 
-    keys, problem = await keys_of(ports, listed) if readable else (None, None)
+    keys, problem = await keys_of(ports, listed) if pointer.custody is Custody.RELAYER else (None, None)
     if keys is None:
         walk = await walk_log(ports, listed.account, listed.incarnation)
     else:
@@ -474,8 +469,9 @@ def _opened(
         try:
             record = decode_record(keys.unseal_record(item.record, item.sealed))
         except (UnsealError, msgspec.MsgspecError):
-            said = f"a memory of entry {state.seq}: {_NO_TEXT}"
-            findings.append(Defect(Flaw.WRONG_SEAL, listed.key, said, _FIX, state.seq, state.seq))
+            said = f"a memory of entry {state.seq}: its text cannot be opened and is not in the export"
+            fix = "memrelay verify names what is damaged"
+            findings.append(Defect(Flaw.WRONG_SEAL, listed.key, said, fix, state.seq, state.seq))
             continue
         memory = OpenedMemory(record, state, bool(item.vector))
         shown = (

@@ -125,10 +125,7 @@ class ProbeReport:
 
 
 async def probe(
-    store: ObjectStore,
-    randomness: Randomness,
-    *,
-    kept: Callable[[str], None] = lambda _: None,
+    store: ObjectStore, randomness: Randomness, *, kept: Callable[[str], None] = lambda _: None
 ) -> ProbeReport:
     """Check a store by concurrent creates and swaps of fresh keys below ``probe/``, which are removed again.
 

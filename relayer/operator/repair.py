@@ -8,7 +8,7 @@ writes a manifest that names the result. A lost entry is replaced by an empty on
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -26,13 +26,12 @@ from relayer.wire import codec as ulid
 from relayer.wire.codec import lp
 
 PREFIX = "quarantine/"
-_ULID_RANDOM = 10
 _FULL_BYTES = 16 * 1024 * 1024
 
 
 async def quarantine(ports: LogPorts, keys: Sequence[str], now_ms: int) -> list[str]:
     """Copy objects below `PREFIX`, and return the keys of those that existed. The originals are not changed."""
-    name = ulid.render(ulid.make(now_ms, ports.randomness.bytes(_ULID_RANDOM)))
+    name = ulid.render(ulid.make(now_ms, ports.randomness.bytes(10)))
     copied = []
     for key in keys:
         found = await ports.get(key)
@@ -227,15 +226,24 @@ class _Repairer:
     async def _rebuild(
         self, first: int, last: int, old: SegmentRow | None, ends_with: bytes | None, now_ms: int
     ) -> list[SegmentRow]:
-        salvaged = await self._salvage(old) if old is not None else {}
+        # What is left of the damaged segment.
+        salvaged: dict[int, LinkedEntry] = {}
+        if old is not None:
+            found = await self._ports.get(old.key)
+            place = pack_place(ObjectSealer(self._ports), *self._log[1:], old.key)
+            left = salvage_pack(found.data, old.size, place) if found else ()
+            salvaged = {linked.entry.seq: linked for linked in left}
         lost: list[int] = []
         from_slots = 0
         rows: list[SegmentRow] = []
         builder, begins = PackBuilder(), first
         for seq in range(first, last + 1):
-            linked = await self._slot(seq)
-            from_slots += linked is not None
-            linked = linked or salvaged.get(seq)
+            try:
+                stored = await self._slots.read_alone(seq)
+            except CorruptNamespace:
+                stored = None
+            from_slots += stored is not None
+            linked = stored[1] if stored is not None else salvaged.get(seq)
             lost += [] if linked else [seq]
             digest = ends_with if seq == last else None
             previous = self._digests[seq - 1]
@@ -252,32 +260,17 @@ class _Repairer:
             linked = LinkedEntry(entry, own)
             builder.add(linked, linked.entry.operations)
             if builder.size >= _FULL_BYTES or seq == last:
-                rows += await self._upload(builder, begins, now_ms)
+                if self._apply:
+                    row = await self._segments.upload(builder, begins, now_ms)
+                    if row is None:
+                        raise StoreUnavailable(
+                            "a rebuilt segment could not be stored; running repair again is safe"
+                        )
+                    rows.append(row)
                 builder, begins = PackBuilder(), seq + 1
         from_segment = last - first + 1 - from_slots - len(lost)
         self._repair.mendings.append(Replacement(first, last, from_slots, from_segment, tuple(lost)))
         return rows
-
-    async def _slot(self, seq: int) -> LinkedEntry | None:
-        try:
-            stored = await self._slots.read_alone(seq)
-        except CorruptNamespace:
-            return None
-        return stored and stored[1]
-
-    async def _salvage(self, row: SegmentRow) -> dict[int, LinkedEntry]:
-        found = await self._ports.get(row.key)
-        place = pack_place(ObjectSealer(self._ports), *self._log[1:], row.key)
-        salvaged = salvage_pack(found.data, row.size, place) if found else ()
-        return {linked.entry.seq: linked for linked in salvaged}
-
-    async def _upload(self, builder: PackBuilder, first: int, now_ms: int) -> Iterable[SegmentRow]:
-        if not self._apply:
-            return ()
-        row = await self._segments.upload(builder, first, now_ms)
-        if row is None:
-            raise StoreUnavailable("a rebuilt segment could not be stored; running repair again is safe")
-        return (row,)
 
     async def _name(self, seen: SeenManifest, rows: list[SegmentRow], damaged: set[str]) -> None:
         """Copy damaged objects to quarantine, write the manifest, and delete the damaged segments that it no longer names."""

@@ -18,7 +18,7 @@ from relayer.operator.catalogue import Defect, Listed
 from relayer.operator.inspect import Lines, Stats, Traffic
 from relayer.operator.repair import Repair, Replacement
 from relayer.operator.restore import Restoration
-from relayer.operator.verify import NamespaceReport, StoreReport
+from relayer.operator.verify import StoreReport
 from relayer.wire.fields import render_time
 
 _WIDTH = 10
@@ -86,18 +86,16 @@ def row_of(value: Any) -> Any:
 
 def verification(report: StoreReport) -> CommandReport:
     """Return the report of the verify command."""
-    lines = [line for space in report.namespaces for line in (_space(space), *found(space.findings))]
+    lines: Lines = []
+    for space in report.namespaces:
+        inner = "not opened" if space.inner_seals is None else f"{space.inner_seals} opened"
+        counted = f"{space.entries} entries, {space.memories} memories, {space.bytes:,} bytes"
+        pointer = space.listed.pointer
+        text = f"{pointer.name} ({pointer.state.value}): {counted}, inner seals {inner}"
+        lines += [("sound" if space.sound else "DAMAGED", text), *found(space.findings)]
     verdict = "the store is intact" if report.sound else "the store is damaged"
     result = ("result", f"{len(report.namespaces)} namespaces: {verdict}")
     return CommandReport([*lines, *found(report.findings), result], row_of(report), report.sound)
-
-
-def _space(space: NamespaceReport) -> tuple[str, str]:
-    inner = "not opened" if space.inner_seals is None else f"{space.inner_seals} opened"
-    counted = f"{space.entries} entries, {space.memories} memories, {space.bytes:,} bytes"
-    pointer = space.listed.pointer
-    text = f"{pointer.name} ({pointer.state.value}): {counted}, inner seals {inner}"
-    return "sound" if space.sound else "DAMAGED", text
 
 
 def repairs(
@@ -111,7 +109,13 @@ def repairs(
     needed = [item for item in looked_at if item.needed or item.hopeless]
     lines = [("account", f"{account}: its object was created again") for account in accounts]
     for repair in needed:
-        lines += _repair(repair)
+        lines += [("namespace", repair.listed.pointer.name), *found(repair.findings)]
+        if repair.manifest_rebuilt:
+            lines.append(("manifest", "created again from the existing segments and entries"))
+        lines += [("mend", _mending(item)) for item in repair.mendings]
+        lines += [("kept", f"{key}: copied to quarantine/") for key in repair.quarantined]
+        if repair.hopeless:
+            lines.append(("PROBLEM", "written by a newer version: update memrelay on this machine first"))
     lost = sum(len(repair.lost_entries) for repair in needed)
     if not needed and not beyond and not accounts:
         end = "there is nothing to repair"
@@ -124,29 +128,14 @@ def repairs(
     return CommandReport([*lines, *found(beyond), ("result", end)], row_of(row), well)
 
 
-def _repair(repair: Repair) -> Lines:
-    lines = [("namespace", repair.listed.pointer.name), *found(repair.findings)]
-    if repair.manifest_rebuilt:
-        lines.append(("manifest", "created again from the existing segments and entries"))
-    lines += [("mend", _mending(item)) for item in repair.mendings]
-    lines += [("kept", f"{key}: copied to quarantine/") for key in repair.quarantined]
-    if repair.hopeless:
-        lines.append(("PROBLEM", "written by a newer version: update memrelay on this machine first"))
-    return lines
-
-
 def _mending(item: Replacement) -> str:
-    found = f"{item.from_slots} from their slots, {item.salvaged} from the remaining part of the segment"
-    lost = f"lost: {_ranges(item.lost)}" if item.lost else "none lost"
-    return f"entries {item.first_seq} to {item.last_seq}: {found}, {lost}"
-
-
-def _ranges(numbers: Sequence[int]) -> str:
     runs = []
-    for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+    for _, group in groupby(enumerate(item.lost), lambda pair: pair[1] - pair[0]):
         run = [number for _, number in group]
         runs.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
-    return ", ".join(runs)
+    found = f"{item.from_slots} from their slots, {item.salvaged} from the remaining part of the segment"
+    lost = f"lost: {', '.join(runs)}" if runs else "none lost"
+    return f"entries {item.first_seq} to {item.last_seq}: {found}, {lost}"
 
 
 def stats(measured: Stats, traffic: Traffic | None, quota_of: Callable[[str], Quota]) -> CommandReport:

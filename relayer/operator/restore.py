@@ -18,7 +18,6 @@ import msgspec
 
 from relayer.access.accounts import account_at
 from relayer.access.store_keys import begin_restore, begun_restore, end_restore
-from relayer.domain.namespace import Pointer
 from relayer.domain.operations import Erase, Origin
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
 from relayer.log.collector import Collector, destroy, seq_of
@@ -35,6 +34,7 @@ from relayer.operator.catalogue import (
     Progress,
     incarnation_of,
     kind_of,
+    pointer_at,
     unseen,
 )
 from relayer.operator.repair import repair_namespace
@@ -43,7 +43,6 @@ from relayer.ports import Swapped
 
 T = TypeVar("T")
 
-_NONCE_SIZE = 16
 _OLDER = "an older run may contain it: --run"
 # Objects that a restore changes after it has written them.
 _CHANGED = frozenset({ObjectKind.MANIFEST, ObjectKind.ERASURE})
@@ -66,7 +65,7 @@ async def erase_records(ports: LogPorts, listed: Listed, records: Sequence[bytes
     try:
         there = [record for record in records if record in log.state.records]
         if there:
-            origin = Origin(author=b"", nonce=ports.randomness.bytes(_NONCE_SIZE))
+            origin = Origin(author=b"", nonce=ports.randomness.bytes(16))
             outcome = (await log.append([Erase(origin, tuple(there))]))[0]
             if outcome.refusal is not None:
                 raise StoreUnavailable("the log does not take an erasure; running the restore again is safe")
@@ -159,7 +158,15 @@ async def restore(
         fix = "; it contains an unfinished restore: give an empty place" if begun else ""
         raise ConfigurationError(f"--run: the backup has no run {number}; the newest is {newest}{fix}")
     head, rows = await backup.read("runs", number or newest, Row)
-    ledger, erased = await _newest_ledger(ledgers or backup, newest)
+    place = ledgers or backup
+    newest_ledger = await place.newest("ledger")
+    if newest_ledger < newest:
+        raise ConfigurationError(
+            f"--ledger: the list of what was erased is missing: the newest is {newest_ledger or 'none'}, the newest backup "
+            f"is {newest}. Without it erased memories would come back; bring the backup's ledger/ back, or name the place of "
+            "a newer backup with --ledger"
+        )
+    ledger, erased = await place.read("ledger", newest_ledger, LedgerRow)
     # Objects of two runs would make a store that never existed, without what only the newer run has.
     await begin_restore(target, key, f"{head.number}/{head.began}")
     done = Restoration(head, ledger)
@@ -184,17 +191,6 @@ async def _with_newest_accounts(
         say = "; keys that accounts revoked since the restored run may be valid again"
         done.findings.append(Defect.from_error(error, f"runs/{newest:020d}", fix, say=say))
     return list(wanted.values())
-
-
-async def _newest_ledger(place: BackupStore, run: int) -> tuple[BackupHead, list[LedgerRow]]:
-    newest = await place.newest("ledger")
-    if newest < run:
-        raise ConfigurationError(
-            f"--ledger: the list of what was erased is missing: the newest is {newest or 'none'}, the newest backup is "
-            f"{run}. Without it erased memories would come back; bring the backup's ledger/ back, or name the place of a "
-            "newer backup with --ledger"
-        )
-    return await place.read("ledger", newest, LedgerRow)
 
 
 class _Worker:
@@ -227,7 +223,14 @@ class _Worker:
                 await self._put(row.key, data)
         await self._erasures()
         for row in progress(self._rows[ObjectKind.POINTER]):
-            await self._name(row, accounts.get(row.key.split("/")[1]))
+            data, account = await self._fetch(row), accounts.get(row.key.split("/")[1])
+            if account is None:
+                sentence = "the account of a name is missing from the backup or incomplete"
+                self._find(Flaw.NO_ACCOUNT, row.key, sentence, "")
+            elif data is not None:
+                pointer = self._opened(row, pointer_at, self._target, account, row.key, data)
+                if pointer is not None:
+                    await self._namespace(row, data, Listed(account, row.key, pointer))
 
     async def _erasures(self) -> None:
         """Restore the reports of erasures. Those in progress start from the beginning, because the target is another store."""
@@ -245,24 +248,6 @@ class _Worker:
                 if renewed != seen.report and await reports.advance(seen, renewed) is None:
                     raise StoreUnavailable("a report could not be written; running the restore again goes on")
 
-    async def _name(self, row: Row, account: str | None) -> None:
-        data = await self._fetch(row)
-        if account is None:
-            self._find(
-                Flaw.NO_ACCOUNT, row.key, "the account of a name is missing from the backup or incomplete", ""
-            )
-        if data is None or account is None:
-            return
-        pointer = self._opened(row, self._pointer, account, row.key, data)
-        if pointer is not None:
-            await self._namespace(row, data, Listed(account, row.key, pointer))
-
-    def _pointer(self, account: str, key: str, data: bytes) -> Pointer:
-        pointer = self._sealer.unseal_pointer(account, key, data)
-        if self._target.pointer_key(account, pointer.name) != key:
-            raise CorruptNamespace("a pointer belongs to another namespace than its key")
-        return pointer
-
     async def _namespace(self, row: Row, data: bytes, listed: Listed) -> None:
         known = self._erased.get(listed.incarnation)
         if listed.live and known is not None and known.gone:
@@ -277,8 +262,12 @@ class _Worker:
                 await self._destroy(listed)
                 return
             # This is repeated even if an earlier attempt restored the namespace, because the ledger may be newer now.
-            if known is not None and not await self._erase(listed, known.records):
-                return
+            if known is not None and known.records:
+                try:
+                    self._done.erased_memories += await erase_records(self._target, listed, known.records)
+                except CorruptNamespace as error:
+                    self._find(Flaw.DAMAGED, Layout.manifest(listed.incarnation), str(error))
+                    return
         await self._put(row.key, data)
         self._done.namespaces += listed.live
 
@@ -293,15 +282,24 @@ class _Worker:
         missing: set[ObjectKind] = set()
         for row in sorted(rows, key=lambda item: order.get(kind_of(item.key), 0)):
             if kind_of(row.key) is ObjectKind.INDEX:
-                await self._index(row)
+                # Nothing is lost without an index, because it is built from the log.
+                with suppress(CorruptNamespace):
+                    if (index := await self._backup.fetch(row)) is not None:
+                        await self._put(row.key, index)
                 continue
             data = await self._fetch(row)
             if data is None or not self._belongs(listed, row, data):
                 missing.add(kind_of(row.key))
             else:
                 await self._put(row.key, data)
+        if not missing or ObjectKind.KEYRING in missing:
+            return not missing
         # The log is repaired before any relayer can append to it, because a relayer would take the first gap for its end.
-        return not missing or (ObjectKind.KEYRING not in missing and await self._mend(listed))
+        repair = await repair_namespace(self._target, listed, apply=True)
+        if repair.lost_entries:
+            sentence = f"{len(repair.lost_entries)} entries of a log are lost, the first of them is {repair.lost_entries[0]}"
+            self._find(Flaw.ABSENT, Layout.manifest(listed.incarnation), sentence)
+        return repair.done and not repair.hopeless
 
     def _belongs(self, listed: Listed, row: Row, data: bytes) -> bool:
         """Return whether an object belongs to this namespace; if not, add a finding.
@@ -329,20 +327,6 @@ class _Worker:
         except CorruptNamespace as error:
             self._find(Flaw.DAMAGED, row.key, str(error))
             return None
-
-    async def _index(self, row: Row) -> None:
-        """Write a stored index if the backup's copy is intact. Nothing is lost without it, because it is built from the log."""
-        with suppress(CorruptNamespace):
-            data = await self._backup.fetch(row)
-            if data is not None:
-                await self._put(row.key, data)
-
-    async def _mend(self, listed: Listed) -> bool:
-        repair = await repair_namespace(self._target, listed, apply=True)
-        if repair.lost_entries:
-            sentence = f"{len(repair.lost_entries)} entries of a log are lost, the first of them is {repair.lost_entries[0]}"
-            self._find(Flaw.ABSENT, Layout.manifest(listed.incarnation), sentence)
-        return repair.done and not repair.hopeless
 
     async def _fetch(self, row: Row) -> bytes | None:
         """Return the object of a row; if the backup's copy is missing or damaged, add a finding and return None."""
@@ -380,12 +364,3 @@ class _Worker:
             outcome = await self._target.store.swap(key, data, taken.etag)
             if not isinstance(outcome, Swapped):
                 raise StoreUnavailable("an account could not be written; running the restore again goes on")
-
-    async def _erase(self, listed: Listed, records: Sequence[bytes]) -> bool:
-        """Erase again the records that were erased since the run; return False if the log cannot be read."""
-        try:
-            self._done.erased_memories += await erase_records(self._target, listed, records) if records else 0
-        except CorruptNamespace as error:
-            self._find(Flaw.DAMAGED, Layout.manifest(listed.incarnation), str(error))
-            return False
-        return True

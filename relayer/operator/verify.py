@@ -35,7 +35,6 @@ from relayer.operator.catalogue import (
     Listed,
     ObjectKind,
     Progress,
-    Walk,
     kind_of,
     read_catalogue,
     read_reports,
@@ -211,9 +210,27 @@ async def verify_namespace(ports: LogPorts, listed: Listed, secrets: Sequence[by
 
     walk = await walk_log(ports, listed.account, listed.incarnation, new_check)
     check = checks[-1]
-    found = [*([problem] if problem else []), *walk.findings, *_bodies(walk, check, listed)]
+    found = [*([problem] if problem else []), *walk.findings]
+    for seq in check.failed:
+        sentence = f"entry {seq} has a body that cannot be opened with its key"
+        key = Layout.entry(listed.incarnation, seq)
+        found.append(Defect(Flaw.WRONG_SEAL, key, sentence, _LOST_ALONE, seq, seq))
+    lost = walk.state.records.keys() - check.there
+    if lost and not walk.findings:
+        sentence = f"{len(lost)} memories have lost their text, although they were not erased"
+        found.append(Defect(Flaw.NO_BODY, Layout.manifest(listed.incarnation), sentence, _LOST_ALONE))
     if walk.seen is not None:
-        found += await _beside(ports, listed, walk.seen.manifest)
+        manifest = walk.seen.manifest
+        if manifest.index_key and await ports.get(manifest.index_key) is None:
+            sentence = (
+                "the manifest names an index that is missing; it is built again when the namespace is opened"
+            )
+            found.append(Defect(Flaw.LEFT_OVER, manifest.index_key, sentence))
+        loose = await unreferenced_keys(ports, listed.incarnation, manifest)
+        sentence = (
+            f"{len(loose)} objects without a reference wait for garbage collection, starting with this one"
+        )
+        found += [Defect(Flaw.LEFT_OVER, key, sentence) for key in loose[:1]]
     bodies = None if keys is None else check.opened
     return NamespaceReport(
         listed, walk.state.position.seq, len(walk.state.records), walk.bytes, bodies, found
@@ -248,32 +265,6 @@ async def keys_of(
         except WrongNamespaceKey:
             continue
     return None, None
-
-
-def _bodies(walk: Walk, check: BodyCheck, listed: Listed) -> list[Defect]:
-    found = []
-    for seq in check.failed:
-        sentence = f"entry {seq} has a body that cannot be opened with its key"
-        key = Layout.entry(listed.incarnation, seq)
-        found.append(Defect(Flaw.WRONG_SEAL, key, sentence, _LOST_ALONE, seq, seq))
-    lost = walk.state.records.keys() - check.there
-    if lost and not walk.findings:
-        sentence = f"{len(lost)} memories have lost their text, although they were not erased"
-        found.append(Defect(Flaw.NO_BODY, Layout.manifest(listed.incarnation), sentence, _LOST_ALONE))
-    return found
-
-
-async def _beside(ports: LogPorts, listed: Listed, manifest: Manifest) -> list[Defect]:
-    """Return findings about objects other than the log: a missing index, and objects that the manifest does not name."""
-    found: list[Defect] = []
-    if manifest.index_key and await ports.get(manifest.index_key) is None:
-        sentence = (
-            "the manifest names an index that is missing; it is built again when the namespace is opened"
-        )
-        found.append(Defect(Flaw.LEFT_OVER, manifest.index_key, sentence))
-    loose = await unreferenced_keys(ports, listed.incarnation, manifest)
-    sentence = f"{len(loose)} objects without a reference wait for garbage collection, starting with this one"
-    return found + [Defect(Flaw.LEFT_OVER, key, sentence) for key in loose[:1]]
 
 
 async def unreferenced_keys(ports: LogPorts, incarnation: bytes, manifest: Manifest) -> list[str]:

@@ -15,6 +15,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -550,7 +551,14 @@ class RelayerSettings(_Serving, _Storage, _Memories, _Embeddings, _LanguageModel
                 raise ValueError(f"{_variable(name)} and {_variable(name)}_FILE: give one of them")
         self._check_embeddings()
         self._check_language_model()
-        self._check_model_urls()
+        for name in ("embeddings_url", "model_url", "fallback_model_url"):
+            parts = urlsplit(getattr(self, name) or "https://")
+            remote = parts.scheme == "http" and not is_loopback(parts.hostname or "")
+            if remote and not self.plain_http_models:
+                raise _Misfit(
+                    name,
+                    "texts and keys would be sent unencrypted; give an https URL, or --plain-http-models in a private network",
+                )
         self._check_storage()
         self._check_serving()
         if self.compat_legacy and not self.serves_memwal:
@@ -563,19 +571,6 @@ class RelayerSettings(_Serving, _Storage, _Memories, _Embeddings, _LanguageModel
         if self.compat is not None:
             return self.compat == "memwal"
         return is_loopback(self.host) and self.public_url is None
-
-    def _check_model_urls(self) -> None:
-        for name in ("embeddings_url", "model_url", "fallback_model_url"):
-            parts = urlsplit(getattr(self, name) or "https://")
-            if (
-                parts.scheme == "http"
-                and not is_loopback(parts.hostname or "")
-                and not self.plain_http_models
-            ):
-                raise _Misfit(
-                    name,
-                    "texts and keys would be sent unencrypted; give an https URL, or --plain-http-models in a private network",
-                )
 
     @classmethod
     def settings_customise_sources(
@@ -606,7 +601,11 @@ def load_settings(flags: Mapping[str, object], environment: Mapping[str, str]) -
     _check_names(environment)
     given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     if "config" not in given and _in_environment("config") is None:
-        given |= _usual_file()
+        # There may be no folder, for example for a service whose user has no home directory.
+        with suppress(RuntimeError, PermissionError):
+            file = _own_folder("XDG_CONFIG_HOME", ".config") / "relayer.toml"
+            if file.is_file():
+                given["config"] = file
     try:
         return RelayerSettings(**given)
     except ValidationError as error:
@@ -633,14 +632,6 @@ def _check_names(environment: Mapping[str, str]) -> None:
             near = difflib.get_close_matches(name, RelayerSettings.model_fields, 1, _MISSPELT)
             if near:
                 raise ConfigurationError(f"{variable} is not a setting: did you mean {_variable(near[0])}?")
-
-
-def _usual_file() -> dict[str, Path]:
-    try:
-        file = _own_folder("XDG_CONFIG_HOME", ".config") / "relayer.toml"
-        return {"config": file} if file.is_file() else {}
-    except (RuntimeError, PermissionError):  # for example a service whose user has no home directory
-        return {}
 
 
 def _from_file(path: Path) -> dict[str, Any]:
@@ -716,18 +707,17 @@ def read_quotas(path: Path | None) -> Mapping[str, Quota]:
     Raises:
         ConfigurationError: the file cannot be read, or has anything but tables ``["0x..."]`` of bytes, namespaces and memories.
     """
+    quotas: dict[str, Quota] = {}
     tables = {} if path is None else _read_toml(path, "--quotas")
-    return {account: _quota(path, account, table) for account, table in tables.items()}
-
-
-def _quota(path: Path | None, account: str, table: object) -> Quota:
-    if not is_account_id(account) or not isinstance(table, dict):
-        raise ConfigurationError(
-            f'--quotas: {path} must hold tables such as ["0x..."], named by account ids of 0x and 64 lower-case hex digits'
-        )
-    for name, value in table.items():
-        if name not in _QUOTAS or not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    for account, table in tables.items():
+        if not is_account_id(account) or not isinstance(table, dict):
             raise ConfigurationError(
-                f"--quotas: {name} of {account[:10]}... in {path}: give {', '.join(_QUOTAS)} as whole numbers, 0 for no limit"
+                f'--quotas: {path} must hold tables such as ["0x..."], named by account ids of 0x and 64 lower-case hex digits'
             )
-    return Quota(**table)
+        for name, value in table.items():
+            if name not in _QUOTAS or not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise ConfigurationError(
+                    f"--quotas: {name} of {account[:10]}... in {path}: give {', '.join(_QUOTAS)} as whole numbers, 0 for no limit"
+                )
+        quotas[account] = Quota(**table)
+    return quotas

@@ -89,16 +89,11 @@ def find_relayer_key(settings: RelayerSettings) -> RelayerKey | None:
     if settings.relayer_key is not None:
         return _parse_key(settings.relayer_key.get_secret_value(), "MEMRELAY_RELAYER_KEY")
     if settings.relayer_key_file is not None:
-        given = settings.relayer_key_file.expanduser()
-        check_kept(given, "the relayer key")
-        return _read_key(given, "MEMRELAY_RELAYER_KEY_FILE")
+        return _read_key(settings.relayer_key_file.expanduser(), "MEMRELAY_RELAYER_KEY_FILE")
     if settings.store is not None:
         return None  # a key in a data directory belongs to that directory's store
     generated = generated_key_file(settings.data.expanduser())
-    if not generated.exists():
-        return None
-    check_kept(generated, "the relayer key")
-    return _read_key(generated, "the relayer key")
+    return _read_key(generated, "the relayer key") if generated.exists() else None
 
 
 def require_relayer_key(settings: RelayerSettings, say: Callable[[str], None]) -> RelayerKey:
@@ -145,8 +140,7 @@ def make_relayer_key(data: Path) -> bytes:
 
 def read_new_key(file: Path) -> RelayerKey:
     """Return the relayer key, or the address of one, in a file; raises `ConfigurationError` as `find_relayer_key` does."""
-    check_kept(file, "the new relayer key")
-    return _read_key(file, "--new-key-file")
+    return _read_key(file, "--new-key-file", "the new relayer key")
 
 
 def read_key(file: Path) -> bytes:
@@ -249,7 +243,8 @@ def _read(path: Path, source: str) -> bytes:
     return _parse(_text_of(path, source), f"{source} ({path})")
 
 
-def _read_key(path: Path, source: str) -> RelayerKey:
+def _read_key(path: Path, source: str, what: str = "the relayer key") -> RelayerKey:
+    check_kept(path, what)
     return _parse_key(_text_of(path, source), f"{source} ({path})")
 
 

@@ -137,14 +137,6 @@ def too_many(layer: str, limit: str, wait: float) -> CompatError:
     )
 
 
-def points_of(method: str, path: str) -> float:
-    """Return the points that a route costs; requests for the status of a write are free."""
-    plain = unquote(path).rstrip("/")
-    if plain == "/api/remember/bulk/status" or (method == "GET" and plain.startswith("/api/remember/")):
-        return 0.0
-    return _POINTS.get(plain, 1.0)
-
-
 _POINTS = {
     "/api/analyze": 5.0,
     "/api/remember": 5.0,
@@ -208,15 +200,11 @@ class CompatAcceptance:
         self.limits = limits
         self.points = points
         self._window = window
+        self.serves_legacy = window.legacy
         self._clock = clock
         self._nonces = ReplayCache()
         # Time at which each key was last accepted, by its public half, or by the digest of the header for bearer keys.
         self._admitted: LRUCache[str, float] = LRUCache(_MOST_ADMITTED)
-
-    @property
-    def serves_legacy(self) -> bool:
-        """Return whether clients that predate nonces are accepted."""
-        return self._window.legacy
 
     async def accept(self, request: BaseRequest, peer: str) -> tuple[Caller, bytes]:
         """Authenticate a request; returns the caller and the body.
@@ -285,7 +273,12 @@ class CompatAcceptance:
             CompatError: it costs too much, or is a replay, whose cost is refunded.
         """
         key, account = caller.principal.author, caller.account
-        points = points_of(request.method, request.raw_path.partition("?")[0])
+        plain = unquote(request.raw_path.partition("?")[0]).rstrip("/")
+        points = _POINTS.get(plain, 1.0)
+        if plain == "/api/remember/bulk/status" or (
+            request.method == "GET" and plain.startswith("/api/remember/")
+        ):
+            points = 0.0  # requests for the status of a write are free
         self.points.charge(key.hex(), account, points)
         # Status requests cost no points, but must not be a way to keep a relayer busy.
         self.limits.charge(account, key, max(points, 1.0))
@@ -296,10 +289,9 @@ class CompatAcceptance:
             self.limits.credit(account, key, max(points, 1.0))
             raise
 
-    async def readmit(self, key: bytes, account: str, peer: str, nonce: bytes) -> Caller:
+    async def readmit(self, key: bytes, account: str, peer: str) -> None:
         """Check again a key that was accepted before; raises as `accept_bearer`."""
         await self._admit(key, account, peer)
-        return self._caller(key, account, nonce, peer)
 
     async def open_body(self, request: BaseRequest, peer: str) -> bytes:
         """Receive the body of a request that needs no signature."""
@@ -383,11 +375,8 @@ class CompatAcceptance:
 
     def _caller(self, signer: bytes, shown: str, nonce: bytes, peer: str, *, legacy: bool = False) -> Caller:
         now = self._clock.now_ms()
-        key, until = (
-            contract.account_key(shown),
-            now // 1000 + max(NONCE_SECONDS, 2 * self._window.drift + 60),
-        )
-        principal = contract.principal_of(key, signer, nonce, until, peer_name(peer))
+        until = now // 1000 + max(NONCE_SECONDS, 2 * self._window.drift + 60)
+        principal = contract.principal_of(contract.account_key(shown), signer, nonce, until, peer_name(peer))
         return Caller(shown, principal, legacy, self._keys, now + _HELD_MS)
 
 

@@ -18,14 +18,19 @@ import msgspec
 import typer
 from nacl.signing import SigningKey
 
-from relayer.access.accounts import Accounts, DelegateKey, Registration
-from relayer.commands.account_work import checked_account, registration_lines, registration_row, set_revoked
+from relayer.access.accounts import DelegateKey, Registration
+from relayer.commands.account_work import (
+    accounts_at,
+    checked_account,
+    registration_lines,
+    registration_row,
+    set_revoked,
+)
 from relayer.commands.operator_work import Site, store_command
 from relayer.errors import ConfigurationError
 from relayer.fronts.memwal.contract import address_of, inner_account
 from relayer.fronts.memwal.public import PACKAGE_ID
 from relayer.health import own_url
-from relayer.log.objects import LogPorts
 from relayer.operator.reports import CommandReport
 from relayer.settings.keys import make_key_file
 from relayer.wire.codec import InvalidSecret
@@ -80,7 +85,7 @@ async def create(
     public = bytes(signing.verify_key) if signing is not None else _public(key or "")
     shown = "0x" + secrets.token_hex(32)
     one = DelegateKey(public, _label(label), site.ports.clock.now_ms())
-    registered = await _accounts(site.ports).register(
+    registered = await accounts_at(site.ports).register(
         inner_account(shown), lambda _: Registration(shown, (one,))
     )
     lines = registration_lines(registered)
@@ -108,7 +113,7 @@ async def add_key(site: Site, account: _Account, *, key: _Key, label: _LabelOpti
             raise ConfigurationError(f"{account} has {_MOST_KEYS} keys already: revoke one first")
         return msgspec.structs.replace(known, keys=(*others, one))
 
-    accounts, inner = _accounts(site.ports), inner_account(shown)
+    accounts, inner = accounts_at(site.ports), inner_account(shown)
     registered = await accounts.register(inner, change)
     is_revoked = accounts.rules_of(inner).is_revoked
     return CommandReport(
@@ -148,13 +153,8 @@ async def revoke(
             raise ConfigurationError(f"--key: not a key of {account}; memrelay account list shows them")
         return msgspec.structs.replace(known, keys=tuple(each for each in known.keys if each.key != public))
 
-    registered = await _accounts(site.ports).register(inner_account(shown), change)
+    registered = await accounts_at(site.ports).register(inner_account(shown), change)
     return CommandReport(registration_lines(registered), registration_row(registered))
-
-
-def _accounts(ports: LogPorts) -> Accounts:
-    # Registered accounts are always served, so the limits of open relayers do not apply here.
-    return Accounts(ports, served=frozenset())
 
 
 def _signing_key(file: Path | None) -> SigningKey:

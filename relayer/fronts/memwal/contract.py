@@ -381,10 +381,9 @@ def check_namespace(name: str) -> str:
     return name
 
 
-def check_text(text: str, field: str, most: int) -> str:
-    """Return a text; raises `CompatError` if it is blank or has more than ``most`` bytes."""
+def check_text(text: str, field: str, most: int) -> None:
+    """Check a text; raises `CompatError` if it is blank or has more than ``most`` bytes."""
     if not text.strip():
         raise bad(f"{field} must not be empty")
     if len(text.encode()) > most:
         raise bad(f"{field} must have at most {most} bytes of UTF-8")
-    return text

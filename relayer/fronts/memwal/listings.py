@@ -96,7 +96,7 @@ async def list_namespaces(call: CompatCall) -> Reply:
     """Handle ``GET /v1/owners/{owner}/namespaces``."""
     _check_owner(call)
     rows = await _namespaces(call)
-    page = _page(call, rows, "namespace", lambda one: one.updated_at, lambda one: one.name)
+    page, rest = _page(call, rows, "namespace", lambda one: one.updated_at, lambda one: one.name)
     shown = [
         {
             "id": one.id,
@@ -105,9 +105,9 @@ async def list_namespaces(call: CompatCall) -> Reply:
             "storage_used": sum(each.size for each in one.kept),
             "updated_at": render_time(one.updated_at),
         }
-        for one in page.rows
+        for one in page
     ]
-    return reply({"namespaces": shown} | page.rest)
+    return reply({"namespaces": shown} | rest)
 
 
 async def list_owned(call: CompatCall) -> Reply:
@@ -119,7 +119,7 @@ async def list_owned(call: CompatCall) -> Reply:
         for one in await _namespaces(call)
         for each in one.kept
     ]
-    page = _page(call, rows, "id", lambda row: row[1].updated_at, lambda row: row[1].record.hex())
+    page, rest = _page(call, rows, "id", lambda row: row[1].updated_at, lambda row: row[1].record.hex())
     shown = [
         {
             "memory_id": token,
@@ -129,9 +129,9 @@ async def list_owned(call: CompatCall) -> Reply:
             "size": each.size,
             "status": "active",
         }
-        for one, each, token in page.rows
+        for one, each, token in page
     ]
-    return reply({"memories": shown} | page.rest)
+    return reply({"memories": shown} | rest)
 
 
 async def list_agents(call: CompatCall) -> Reply:
@@ -152,18 +152,15 @@ def _check_owner(call: CompatCall) -> None:
         raise CompatError(403, "owner mismatch", rule="owner")
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    rows: Sequence[Any]
-    rest: dict[str, Any]
-
-
 def _page(
     call: CompatCall, rows: Iterable[T], key: str, time_of: Callable[[T], int], name_of: Callable[[T], str]
-) -> _Page:
+) -> tuple[list[T], dict[str, Any]]:
     """Return the rows after the request's cursor, by time and name, and the fields of the response for the next page."""
     after, name, pinned = _cursor(call.query.get("updated_after"), key)
-    limit = _limit(call.query.get("limit"))
+    text = call.query.get("limit")
+    if text is not None and not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise bad("limit must be a whole number in 1..500")
+    limit = _USUAL_PAGE if text is None else min(max(int(text), 1), contract.MAX_PAGE)
     until = call.to.context.clock.now_ms() if pinned is None else pinned
     ordered = sorted(rows, key=lambda row: (time_of(row), name_of(row)))
     due = [row for row in ordered if (time_of(row), name_of(row)) > (after, name) and time_of(row) <= until]
@@ -174,7 +171,7 @@ def _page(
     # Without rows and without a cursor in the request, there is no position to continue from.
     known = bool(page) or "updated_after" in call.query
     rest = {"next_cursor": cursor if known else None, "has_more": more, "snapshot_version": SNAPSHOT_VERSION}
-    return _Page(page, rest)
+    return page, rest
 
 
 def _cursor(text: str | None, key: str) -> tuple[int, str, int | None]:
@@ -189,14 +186,6 @@ def _cursor(text: str | None, key: str) -> tuple[int, str, int | None]:
         return parse_time(mark["updated_at"]), name, None if pinned is None else parse_time(pinned)
     except (Malformed, ValueError, KeyError, TypeError) as error:
         raise bad("invalid cursor") from error
-
-
-def _limit(text: str | None) -> int:
-    if text is None:
-        return _USUAL_PAGE
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise bad("limit must be a whole number in 1..500")
-    return min(max(int(text), 1), contract.MAX_PAGE)
 
 
 async def stats(call: CompatCall) -> Reply:

@@ -178,11 +178,8 @@ async def _remember(asked: ToolCall) -> str:
         state = await asked.run(memories.job_status, job["job_id"])
         if state["status"] == "done" or not patience.remaining():
             break
-    saved = f"Saved to MemWal. blob_id={state['blob_id']} namespace={escape(asked.namespace)}"
-    return f"{saved}{'' if state['status'] == 'done' else _BY_WORDS}"
-
-
-_BY_WORDS = " (found by its words until the embedding model is back)"
+    more = "" if state["status"] == "done" else " (found by its words until the embedding model is back)"
+    return f"Saved to MemWal. blob_id={state['blob_id']} namespace={escape(asked.namespace)}{more}"
 
 
 async def _remember_bulk(asked: ToolCall) -> str:
@@ -582,7 +579,7 @@ async def _events(call: CompatCall, opened: Stream) -> AsyncIterator[bytes]:
                     waiting = await opened.waiting.get()
             except TimeoutError:
                 try:
-                    await to.acceptance.readmit(opened.key, opened.account, peer, bytes(16))
+                    await to.acceptance.readmit(opened.key, opened.account, peer)
                 except CompatError as error:
                     # If the store does not respond, the key still counts as accepted: only a 401 says that it no longer is.
                     if error.status == 401:

@@ -11,7 +11,7 @@ import array
 import asyncio
 import base64
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,6 @@ from relayer.fronts.memwal.front import CompatCall, reply
 from relayer.fronts.memwal.memories import once_free, writing
 from relayer.http.routes import Reply
 from relayer.log import creation
-from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory
 from relayer.wire import codec as ulid
 from relayer.wire.fields import DAY_MS, Role, Trust, render_time
@@ -106,17 +105,19 @@ def _packed(vector: Sequence[float]) -> bytes:
 async def recall(call: CompatCall) -> Reply:
     """Handle ``POST /api/recall/manual``: the nearest by cosine similarity, without decrypting what clients encrypted."""
     body = call.body(contract.ManualRecallBody)
-    if body.scoring_weights is not None:
-        body.scoring_weights.check()
+    weights = body.scoring_weights
+    if weights is not None:
+        weights.check()
     query = _unit(_packed(body.vector))
     access = call.caller.access(body.namespace)
-    hits: list[tuple[float, dict[str, Any]]] = []
+    hits: list[tuple[float, float, dict[str, Any]]] = []
     now = call.to.context.clock.now_ms()
-    weights = body.scoring_weights
     async with call.to.context.namespaces.use_if_exists(access, call.deadline) as opened:
         if opened is not None:
             await opened.refresh(call.deadline)
-            for place, one in enumerate(sealed_in(opened)):
+            at = opened.last_time
+            sealed = (one for one in opened.turns(SESSION) if one.state.live_at(at))
+            for place, one in enumerate(sealed):
                 if place % _AT_ONCE == _AT_ONCE - 1:
                     await asyncio.sleep(0)
                 vector = vector_of(one)
@@ -134,18 +135,11 @@ async def recall(call: CompatCall) -> Reply:
                 rank = distance
                 if weights is not None and weights.rank:
                     rank = -weights.score(distance, (now - record.created_at) / DAY_MS, IMPORTANCE)
-                hits.append((distance, shown | {"rank": rank}))
+                hits.append((distance, rank, shown))
     limit = min(body.limit, contract.MAX_RESULTS)
     nearest = sorted(hits, key=lambda hit: hit[0])[:limit]
-    ranked = sorted((shown for _, shown in nearest), key=lambda shown: shown["rank"])
-    results = [{name: value for name, value in shown.items() if name != "rank"} for shown in ranked]
+    results = [shown for *_, shown in sorted(nearest, key=lambda hit: hit[1])]
     return reply({"results": results, "total": len(results)})
-
-
-def sealed_in(opened: OpenNamespace) -> Iterator[OpenedMemory]:
-    """Yield the client-encrypted records of a namespace, oldest first."""
-    now = opened.last_time
-    return (one for one in opened.turns(SESSION) if one.state.live_at(now))
 
 
 def vector_of(one: OpenedMemory) -> NDArray[np.float32] | None:

@@ -68,28 +68,24 @@ async def health(call: CompatCall) -> Reply:
 
 
 async def config(call: CompatCall) -> Reply:
-    """Handle ``GET /config``: names this relayer as the server for Sui requests."""
+    """Handle ``GET /config``: names this relayer as the server for Sui requests, by the URL by which this client reaches it."""
+    url = call.to.public_url
+    if url is None:
+        headers = call.request.headers
+        host = headers.get("host", "")
+        if not _HOST.fullmatch(host):
+            raise CompatError(400, "Host must be a name or an address", rule="host")
+        forwarded = headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+        scheme = forwarded if forwarded in {"http", "https"} else call.request.scheme
+        url = f"{scheme}://{host}"
     return reply(
         {
             "packageId": PACKAGE_ID,
             "network": "localnet",
-            "suiRpcUrl": f"{_base(call)}/sui",
+            "suiRpcUrl": f"{url.rstrip('/')}/sui",
             "rateLimitDisabled": not call.to.acceptance.points.enabled,
         }
     )
-
-
-def _base(call: CompatCall) -> str:
-    """Return the URL by which this client reaches the relayer: as configured, or as in its request and the proxy's headers."""
-    if call.to.public_url is not None:
-        return call.to.public_url.rstrip("/")
-    headers = call.request.headers
-    host = headers.get("host", "")
-    if not _HOST.fullmatch(host):
-        raise CompatError(400, "Host must be a name or an address", rule="host")
-    forwarded = headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
-    scheme = forwarded if forwarded in {"http", "https"} else call.request.scheme
-    return f"{scheme}://{host}"
 
 
 async def sui(call: CompatCall) -> Reply:
