@@ -639,10 +639,10 @@ class RelayerCaller:
                 signed = await self._signed(call, limit)
                 # The transport's timeout is one second later, so that the call's deadline takes effect first.
                 patience = max(limit.remaining, 0.001) + 1
-                sent = self._transport.send(
+                answer = await self._transport.send(
                     call.method, call.target, body=signed.body, headers=signed.headers, patience=patience
                 )
-                answer = self._proven(await sent, signed)
+                answer = self._proven(answer, signed)
                 if answer.status < 300:
                     return answer
                 refusal = ProvenRefusal.parse(answer)

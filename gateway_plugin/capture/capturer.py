@@ -473,6 +473,7 @@ class Capturer:
                     room=room if grouped else None,
                 )
                 if captured.cursor == cursor:
+                    # A request always moves the cursor, see `TurnCursor.advanced`: here there is none.
                     return self._report(captured)
                 request = captured.request
                 update = ValueUpdate(owner, name, captured.cursor.encode().encode(), kept.revision)

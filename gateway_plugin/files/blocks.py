@@ -218,7 +218,7 @@ class SkillFiles:
             name = max(shared, key=lambda name: shared[name], default="")
             if not shared.get(name):
                 name, number = skill.slug, 1
-                # A file whose block was emptied is used again.
+                # No other skill and no file of a person has this name; a file whose block was emptied is used again.
                 while name in named or known.get(name, os.path.lexists(self.folder / name)):
                     number += 1
                     name = f"{skill.slug}-{number}"

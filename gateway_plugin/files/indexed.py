@@ -280,8 +280,10 @@ class IndexRoot:
         heard_by = {"audience": Audience.DIRECT} if is_private(self, path) else {}
         found = []
         for item in read_file(path, self.name_of(path), root=root):
+            if text_hash(item.text) in self.boilerplate:
+                continue
             clean = redact(item.text, settings.redaction)
-            if text_hash(item.text) not in self.boilerplate and not clean.blocked and one_line(clean.text):
+            if not clean.blocked and one_line(clean.text):
                 update = {"text": clean.text, **_clean_labels(item, settings), **heard_by}
                 found.append(item.model_copy(update=update))
         return found

@@ -315,6 +315,7 @@ def _bech32(prefix: str, data: bytes) -> str:
     bits += "0" * (-len(bits) % 5)
     words = [int(bits[at : at + 5], 2) for at in range(0, len(bits), 5)]
     spread = [*(ord(char) >> 5 for char in prefix), 0, *(ord(char) & 31 for char in prefix)]
+    # The checksum is BIP 173's polymod of the prefix, the data and six zeros.
     check = 1
     for word in (*spread, *words, 0, 0, 0, 0, 0, 0):
         top = check >> 25

@@ -464,9 +464,9 @@ async def take_out_gone(client: RelayerClient, identity: Identity, files: Promot
     drawn = frozenset[str]()
     problem: ProfileFileProblem | None = None
     try:
-        drawn = drawn.union(*(await asyncio.to_thread(skills.memories)).values())
+        drawn = await asyncio.to_thread(lambda: frozenset[str]().union(*skills.memories().values()))
     except ProfileFileProblem as error:
-        problem = error  # it must not keep other files
+        problem = error  # raised at the end, because it must not keep the other files from being written
     if not promoted and not days and not drawn and problem is None:
         return
     written = promoted.keys() | drawn

@@ -231,7 +231,9 @@ _VARIABLES: Final = (
     "STAGING_URL", "URL",
 )  # fmt: skip
 """The environment variables that a gateway reads, without their prefix."""
-_MAY_BE_EMPTY: Final = {"DISABLE", "MCP_DEBUG", "OPENCLAW_CONFIG", "OPENCLAW_FILES", "OPENCLAW_TEMPLATES"}
+_MAY_BE_EMPTY: Final = frozenset(
+    {"DISABLE", "MCP_DEBUG", "OPENCLAW_CONFIG", "OPENCLAW_FILES", "OPENCLAW_TEMPLATES"}
+)
 _NEVER_EMPTY: Final = frozenset(_VARIABLES) - _MAY_BE_EMPTY
 # Similarity from which on an unknown variable counts as a misspelt one of ours. The relayer's variables, which may be set
 # in the same environment, are less similar to ours, except for those in `_OF_RELAYERS`.

@@ -205,13 +205,13 @@ def _skip_data(lines: list[str], at: int, same_line: str) -> tuple[int, str]:
     first = lines[at].lstrip() if at < len(lines) else ""
     if not first.startswith(("```", "{")):
         return at, same_line
-    is_fenced = first.startswith("```")
-    at += is_fenced
+    fenced = first.startswith("```")
+    if fenced:
+        at += 1
     depth = 0
     for end in range(at, min(len(lines), at + _MAX_DATA_LINES)):
         depth += lines[end].count("{") - lines[end].count("}")
-        is_end = lines[end].strip() == "```" if is_fenced else depth <= 0
-        if is_end:
+        if lines[end].strip() == "```" if fenced else depth <= 0:
             return end + 1, same_line
     # It never ended: what follows the next blank line is a person's text again.
     return _next_blank(lines, at), same_line

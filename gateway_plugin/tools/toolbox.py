@@ -77,6 +77,8 @@ from relayer.wire.schemas import (
 from relayer.wire.service import TranscriptRequest
 
 _TRANSCRIPT_DEADLINE: Final = 15.0
+# `Toolbox._transcript` looks for the label "User".
+_SPEAKERS: Final = {"user": "User", "assistant": "Assistant"}
 _MAX_SESSION: Final = 512
 
 
@@ -103,7 +105,7 @@ async def read_kept(client: RelayerClient, asked: TranscriptArguments, absent: N
         raise ToolError(
             "anchor: no message that was kept of this session has that id, and none is as old as that time"
         )
-    said = [DialogueEntry(line.id, line.role.capitalize(), line.text, line.call) for line in kept.lines]
+    said = [DialogueEntry(line.id, _SPEAKERS[line.role], line.text, line.call) for line in kept.lines]
     heading = "(The host has no log of this session. Kept by the relayer, of the turns that left a memory:)"
     return "\n".join([heading, *(one.line for one in said if not scan(one.text).blocked)])
 
@@ -637,10 +639,11 @@ class Toolbox:
             raise ToolError("ref: no memory has this id; memory_search shows the ids")
         hearing = turn.hearing
         own = hearing.own if turn.person in hearing.own else {turn.person or NOBODY_KNOWN}
-        # The owner alone may change each. Of direct chats, only the memories of the same one may be shown.
+        # Of direct chats, only the memories of the same one may be shown.
         is_theirs = memory.audience == Audience.DIRECT or (
             memory.audience == Audience.GROUP and memory.source.sender in own
         )
+        # In a private chat the owner speaks, who alone may change each.
         if not hearing.private and not is_theirs:
             raise ToolError(
                 "ref: here only the person who said a memory may change it; the owner may change each in a direct chat"

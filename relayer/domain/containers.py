@@ -28,7 +28,7 @@ from collections.abc import (
 from collections.abc import Set as AbstractSet
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,10 @@ from relayer.domain.operations import RecordState
 
 V = TypeVar("V")
 T = TypeVar("T")
+D = TypeVar("D")
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Unread(Generic[T]):
     """A page that was not decoded yet: its keys, in order, and its encoded rows."""
 
@@ -103,6 +104,16 @@ class PagedRows(MutableMapping[bytes, V], Generic[V, T]):
         self._held.update(self._decode(value.encoded))
         self.unread -= len(value.keys)
         return cast("V", self._held[key])
+
+    @overload
+    def get(self, key: bytes, /) -> V | None: ...
+    @overload
+    def get(self, key: bytes, default: V, /) -> V: ...
+    @overload
+    def get(self, key: bytes, default: D, /) -> V | D: ...
+    def get(self, key: bytes, default: object = None, /) -> object:
+        """Return the value of a key, or the default if there is none; a `KeyError` of a decoder is not hidden."""
+        return self[key] if key in self._held else default
 
     def __setitem__(self, key: bytes, value: V) -> None:
         if self.unread and key in self._held:

@@ -400,11 +400,12 @@ def put(state: NamespaceState, stored: Stored, author: bytes, *, twin: bytes = b
         known.reinforced_at = state.last_time
         state.repeats[stored.record] = known.record
         return state.done(OperationResult.DUPLICATE, known.record)
-    # The memory that a capture repeats in other words may be forgotten or erased, too.
-    other = state.records.get(twin)
-    is_taken_back = twin in state.erased or (other is not None and other.status is Status.FORGOTTEN)
-    if stored.captured and (is_taken_back or state.was_taken_back(stored.content)):
-        return state.refused(Refusal.TOMBSTONED, stored.record)
+    if stored.captured:
+        # The memory that a capture repeats in other words may be forgotten or erased, too.
+        other = state.records.get(twin)
+        is_taken_back = twin in state.erased or (other is not None and other.status is Status.FORGOTTEN)
+        if is_taken_back or state.was_taken_back(stored.content):
+            return state.refused(Refusal.TOMBSTONED, stored.record)
     if stored.record in state.records or stored.record in state.erased:
         return state.refused(Refusal.RECORD_EXISTS, stored.record)
     if not state.erased.isdisjoint(stored.sources):

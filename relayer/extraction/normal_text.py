@@ -37,16 +37,17 @@ def normal_text(text: str) -> str:
         >>> normal_text("I  moved to ULM!") == normal_text("i moved to ulm!")
         True
     """
-    folded = _visible(text)
-    if folded.isascii():
-        folded = folded.casefold()
+    visible = _visible(text)
+    if visible.isascii():
+        folded = visible.casefold()
     else:
-        if len(folded) * _MOST_GROWTH > _LONGEST_FORM:
+        if len(visible) * _MOST_GROWTH > _LONGEST_FORM:
             # The compatibility form is measured in pieces, up to the length of the longest normal form.
-            pieces = (folded[at : at + _PIECE] for at in range(0, len(folded), _PIECE))
+            pieces = (visible[at : at + _PIECE] for at in range(0, len(visible), _PIECE))
             lengths = accumulate(len(unicodedata.normalize("NFKC", piece)) for piece in pieces)
             if any(length > _LONGEST_FORM for length in lengths):
                 return text
+        folded = visible
         for _ in range(3):  # three rounds settle every assigned character
             folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", folded).casefold())
     words = " ".join(_visible(folded).split())

@@ -634,7 +634,7 @@ def _sentences(text: str, prose: str) -> Iterator[tuple[tuple[int, int], tuple[i
         begun = _after_courtesies(prose, first, last)
         if begun > first:
             yield (first, begun), None
-        # A line below it is introduced by it, too, if it is no whole sentence.
+        # The line that introduces also introduces the next line, unless that is a whole sentence.
         is_line = text[done:first] == "\n" and prose[last : last + 1] in {"\n", ""}
         if not is_line or prose[begun:last].endswith(_ENDED):
             head = None

@@ -164,13 +164,17 @@ def _goes_on(text: str, start: int, dot: int) -> bool:
         return False
     word, next_word = found[0], following[0] if following is not None else ""
     is_initial = _INITIAL.match(word) is not None and word.isupper()
-    is_shaped = next_word[:1].isupper() and len(next_word) >= _SHORTEST_NAME
+    looks_like_name = next_word[:1].isupper() and len(next_word) >= _SHORTEST_NAME
     # What comes after the first letter of a name may be the rest of it.
-    if is_initial and is_shaped and not any(next_word.lower() in known for known in _FUNCTION_WORDS.values()):
+    if (
+        is_initial
+        and looks_like_name
+        and not any(next_word.lower() in known for known in _FUNCTION_WORDS.values())
+    ):
         return True
     # A word in capitals before one that is not ends a sentence: "I work in PR. My boss is Ida".
-    before_word = next_word[:1].isalpha() and (len(next_word) == 1 or not next_word.isupper())
-    is_acronym = len(word) > 1 and word.isupper() and before_word
+    next_is_plain = next_word[:1].isalpha() and (len(next_word) == 1 or not next_word.isupper())
+    is_acronym = len(word) > 1 and word.isupper() and next_is_plain
     return not is_acronym and _is_abbreviation(text, found, goes_on=goes_on)
 
 

@@ -250,16 +250,6 @@ def _at(properties: Mapping[str, Any], path: tuple[str, ...]) -> _Schema:
     return dict(schema)
 
 
-def main() -> None:
-    """Write the generated files of the package."""
-    for name, content in (("openclaw.plugin.json", manifest()), ("tools.json", tool_file())):
-        (FOLDER / name).write_bytes(rendered(content))
-
-
-if __name__ == "__main__":
-    main()
-
-
 # Every script of the folder, because a package without one that another imports does not load.
 _CODE: Final = (
     *sorted(file.name for file in FOLDER.glob("*.js")),
@@ -304,3 +294,13 @@ def write_package(folder: Path, *, sidecar: bool = False, command: str | None = 
 def rendered(value: object) -> bytes:
     """Return a value as the JSON of a file that people read, too."""
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def main() -> None:
+    """Write the generated files of the package."""
+    for name, content in (("openclaw.plugin.json", manifest()), ("tools.json", tool_file())):
+        (FOLDER / name).write_bytes(rendered(content))
+
+
+if __name__ == "__main__":
+    main()

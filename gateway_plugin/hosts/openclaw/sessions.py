@@ -66,7 +66,7 @@ _HOSTS_OWN: Final = ("delivery-mirror", "gateway-injected")
 # The ends of an answer that capture leaves out, too.
 _FAILED: Final = ("error", "aborted")
 AGAIN: Final = frozenset({"full", "failed", "unwritable", "skipped:outbox"})
-"""Outcomes of a capture after which the turn is tried again later."""
+"""Outcomes of a capture after which the messages are not in the outbox, but may be later, so the turn is tried again."""
 
 
 def open_sessions(state: Path, agent: str) -> sqlite3.Connection:

@@ -160,7 +160,7 @@ class Endpoint:
         key: sent as a bearer token; empty for none.
 
     Attributes:
-        trouble: the error of the last request; empty if it succeeded or there was none.
+        trouble: the error of the last request; empty if it succeeded or there was none. Only `post` sets it.
     """
 
     url: str
@@ -204,9 +204,9 @@ class Endpoint:
         """
         if self._calls >= self.limits.waiting:
             raise QueueFull("too many requests wait for the model endpoint", retry_after=1.0)
-        self._calls += 1
         bound = self.limits.total if seconds is None else min(seconds, self.limits.total)
         end = self.clock.monotonic() + bound
+        self._calls += 1
         try:
             async with asyncio.timeout(bound):
                 return await self._persist(path, json.dumps(body).encode(), read, end)

@@ -191,7 +191,7 @@ def _check(
         return doubt
     relation: RelationName = proposal.relation if 1 <= proposal.known <= known else "new"
     if relation == "supersedes" and line.role is not Role.USER:
-        # Facts from an assistant's message are stored, but never replace or contradict what a person said.
+        # What an assistant said never replaces a memory: both stay, and the new one is marked as contradicting the old.
         relation = "contradicts"
     return ExtractedFact(
         text=text,

@@ -9,6 +9,7 @@ import pytest
 from bench import wishes
 from relayer.extraction.statements import ConversationTurn, StatementExtractor
 from relayer.extraction.wishes import LONGEST, is_wish, subject_of, wish_in
+from relayer.extraction.words import read_data
 from relayer.lib.n_grams import LANGUAGES
 from relayer.wire.fields import Kind, Role
 
@@ -501,3 +502,9 @@ def test_an_assistant_has_no_such_wishes():
 def test_a_text_of_any_length_is_read_in_time():
     assert wish_in("don't " * 100_000) == ()
     assert not is_wish("a" * (LONGEST + 1))
+
+
+@pytest.mark.parametrize("name", ["except", "forget", "not", "unless"])
+def test_every_language_has_the_lists_without_which_its_wishes_would_be_wrong(name):
+    lists = read_data("wishes.toml")
+    assert lists[name].keys() == lists["about"].keys()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +32,14 @@ def shipped(name):
 @pytest.mark.parametrize(("name", "made"), [("openclaw.plugin.json", manifest), ("tools.json", tool_file)])
 def test_shipped_files_are_what_the_code_makes(name, made):
     assert shipped(name) == made(), "run: python -m gateway_plugin.hosts.openclaw.manifest"
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+def test_the_module_writes_both_files_when_it_is_run(monkeypatch):
+    written = {}
+    monkeypatch.setattr(Path, "write_bytes", lambda path, content: written.update({path.name: content}))
+    runpy.run_module("gateway_plugin.hosts.openclaw.manifest", run_name="__main__")
+    assert written == {name: (FOLDER / name).read_bytes() for name in ("openclaw.plugin.json", "tools.json")}
 
 
 @pytest.mark.row("MW-23", "CP-43")
