@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 
 from relayer.domain import operations as ops
 from relayer.domain.erasures import Erasure
@@ -246,8 +247,9 @@ async def forget_inactive(ctx: Context, opened: OpenNamespace, days: int) -> int
     """
     await opened.wait_indexed()
     idle = Selection(inactive_since=ctx.clock.now_ms() - days * DAY_MS, pinned=False)
+    live = (memory for memory in opened.memories(idle) if memory.is_live)
     found: list[ops.Forget] = []
-    for memory in [memory for memory in opened.memories(idle) if memory.is_live][:MAX_DELETED]:
+    for memory in islice(live, MAX_DELETED):
         # The operation has no author, and its nonce is the same on every relayer, so that it is applied once for each time that
         # the memory became inactive.
         asked = b"inactive" + memory.id + memory.active_at.to_bytes(8, signed=True)

@@ -14,7 +14,7 @@ import hmac
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
@@ -466,7 +466,7 @@ class OpenNamespaces:
             await opened.close()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Use(AbstractAsyncContextManager[Opened]):
     """One use of a namespace; ``must_exist`` says that none is an error.
 
@@ -476,10 +476,11 @@ class _Use(AbstractAsyncContextManager[Opened]):
     spaces: OpenNamespaces
     access: Access
     deadline: Deadline
+    _: KW_ONLY
     create: bool = False
     must_exist: bool = False
     patience: float | None = None
-    opened: OpenNamespace | None = None
+    opened: OpenNamespace | None = field(init=False, default=None)
 
     async def __aenter__(self) -> Opened:
         try:

@@ -175,7 +175,7 @@ class Erasures:
     async def _erase_memories(self, seen: SeenReport) -> SeenReport:
         report = seen.report
         try:
-            # The replica of the open namespace, or else a new one.
+            # A replica of the log that contains the erasure: that of the open namespace, or else a new one.
             opened = self._namespaces.peek(report.account, report.namespace)
             if opened is not None and not opened.broken and opened.incarnation == report.incarnation:
                 replica = opened.replica

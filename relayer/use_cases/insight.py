@@ -263,7 +263,7 @@ def read_cited(
     if is_no_recall(answer):
         return Checked("")
     read = decode_answer(answer, tokens, _DECODER)
-    if read is None:
+    if read is None:  # "silent" and the like; what means "nothing to recall" was returned above
         raise ModelAnswerUnusable("not_json", tokens)
     text = remove_invisible(read.answer or "").strip()
     if is_no_recall(text):

@@ -319,7 +319,7 @@ def _distinct(
     said: list[frozenset[str]] = []
     for record, kind in ordered:
         number = opened.key_of(record)
-        # The memories by which one may be over come before it: no dose is told without the newer one.
+        # Newer memories that may end this one are told before it: no dose is told without the newer one.
         newer = () if number is None else map(opened.id_of_hit, opened.newer_beside(number))
         for record_id in (*(one for one in newer if one in allowed), record):
             memory = opened.memory(record_id)

@@ -729,6 +729,7 @@ def within_budget(
 ) -> tuple[msgspec.Raw, ...]:
     """Return the best hits that fit the token budget and one response, without cutting any."""
     kept: list[msgspec.Raw] = []
+    # Without a budget, only the size of the response limits the hits: as many tokens as it has bytes are never reached.
     budget, room = (max_tokens or PAGE_BYTES) * _BYTES_PER_TOKEN, PAGE_BYTES
     for shown, hit in hits:
         budget -= shown.text_bytes

@@ -106,7 +106,7 @@ def _as_imported(opened: OpenNamespace, draft: Draft) -> Draft:
         record,
         trust=Trust.IMPORTED if is_claim else record.trust,
         pinned=False,
-        importance=min(record.importance, 0.5),
+        importance=min(record.importance, 0.5),  # the default, so that it ranks above no other
     )
     return msgspec.structs.replace(draft, record=claims_nothing)
 

@@ -197,6 +197,7 @@ def _around(lines: Sequence[ops.Line], request: TranscriptRequest) -> Sequence[o
     end = len(lines)
     if request.anchor is not None or request.at is not None:
         anchor, at = request.anchor, request.at
+        # The first line with the anchor's id, or else the last line up to the time.
         places = [index for index, line in enumerate(lines) if anchor and line.message_id == anchor][:1]
         if not places and at is not None:
             times = enumerate(line.occurred_at for line in lines)

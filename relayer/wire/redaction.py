@@ -241,6 +241,7 @@ def _rule(
     flags: re.RegexFlag = re.IGNORECASE,
     long: bool = False,
 ) -> Rule:
+    """Return a rule. Its pattern ignores case unless ``flags`` say otherwise; published forms of keys are matched as written."""
     return Rule(kind, re.compile(pattern, flags), hints, check, long)
 
 

@@ -162,7 +162,7 @@ def read_answer(text: str, tokens: int = 0) -> FactsRead:
 
 
 def decode_answer(text: str, tokens: int, decoder: msgspec.json.Decoder[T]) -> T | None:
-    """Decode the first JSON object of a text; return None if it says, without one, that there is nothing to write down.
+    """Decode the first JSON object of a text; return None if the whole text says that there is nothing to write down.
 
     Raises:
         ModelAnswerUnusable: ``not_json``, there is no object that is whole, or ``wrong_shape``.
