@@ -536,9 +536,9 @@ class Accounts:
         found = await store.get(place, if_none_match=known.etag or None)
         if known.stored is None:
             await self._read_beside(account, known)
-        if isinstance(found, Absent) and (
-            known.stored is not None or await holds_any(store, place.removesuffix("account"))
-        ):
+        folder = place.removesuffix("account")
+        # An account that was seen before, or has other objects, is not new.
+        if isinstance(found, Absent) and (known.stored is not None or await holds_any(store, folder)):
             # Another replica may have created it between the two reads.
             found = await store.get(place)
             if isinstance(found, Absent):
@@ -581,6 +581,8 @@ class Accounts:
                 return False
             now = self._clock.monotonic()
             if self._served is None:
+                # Both limits are charged before the account is created, and released if that fails, so that concurrent
+                # requests do not all see the same remaining capacity.
                 if self._total is None:
                     listing = self._ports.store.list("acct/")
                     self._total = len([info async for info in listing if info.key.endswith("/account")])
@@ -588,8 +590,6 @@ class Accounts:
                     raise NotAccepted("accounts_full")
                 if self._counts(address) and (wait := take(((self._newcomers, address),), 1.0, now)):
                     raise RateLimited("this address made as many accounts as it may", retry_after=wait)
-                # Counted before the account is created, and released if that fails, so that concurrent requests do not all
-                # see the same remaining capacity.
                 self._add_to_total(1)
             made = False
             try:

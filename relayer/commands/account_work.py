@@ -59,7 +59,6 @@ _KNOWN_SECONDS = 15.0
 _ATTEMPTS = 5
 _ATTEMPT_PAUSE = 0.5
 _WIDTH = 200
-_LIMITS = ("bytes", "namespaces", "memories")
 
 _Account = Annotated[str, typer.Argument(help="Id of the account, 0x and 64 hex digits.")]
 
@@ -246,11 +245,8 @@ async def limits(
     Example: memrelay account limits ID --default
     """
     name = checked_account(account)
-    given = {
-        limit: value
-        for limit, value in zip(_LIMITS, (max_bytes, max_namespaces, max_memories), strict=True)
-        if value is not None
-    }
+    asked = {"bytes": max_bytes, "namespaces": max_namespaces, "memories": max_memories}
+    given = {limit: value for limit, value in asked.items() if value is not None}
     if given and default:
         raise ConfigurationError("--default: removes all own limits; give it without --bytes and the like")
 

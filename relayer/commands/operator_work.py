@@ -528,6 +528,7 @@ async def restore(
     async with AsyncExitStack() as stack:
         option, place = ("ledger", ledger) if ledger else ("from", source)
         newest = await stack.enter_async_context(opened_backup(site, option, place, *at))
+        # Without a backup there is no key; `restoring.restore` says so. Another relayer key raises `WrongRelayerKey`.
         stored = await newest.stored_key()
         if stored is not None:
             keys = RelayerKeys.derive(await stored.unwrap(site.provider))

@@ -707,7 +707,6 @@ def validate(value: Any, schema: type[B], *, within: tuple[str, ...] = ()) -> B:
         return schema.model_validate(value)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False)
-    # This is outside of the except block, so that the traceback of the problem does not hold the value.
     fields = []
     for item in found[:_MOST_ERRORS]:
         path = [*within, *(str(part) for part in item["loc"])]
@@ -718,4 +717,5 @@ def validate(value: Any, schema: type[B], *, within: tuple[str, ...] = ()) -> B:
         length = len(given) if isinstance(given, str | bytes | list | tuple) else None
         rule = item["msg"].removeprefix("Value error, ")
         fields.append(ProblemField(field=".".join(path) or "(body)", rule=rule, length=length))
+    # Raised outside of the except block, so that the problem does not hold the validation error, which has the value.
     raise HttpProblem("invalid", errors=tuple(fields))

@@ -235,7 +235,8 @@ def _end_of(error: StoreError) -> str:
 
 # Seconds for which a rendered page is reused. Rendering takes about 15 ms, and scrapes are seconds apart.
 _METRICS_SECONDS = 1.0
-# Minimum seconds between two requests for the time of the last backup: about as often as a scraper comes.
+# Minimum seconds between two requests for the time of the last backup: about as often as a scraper comes. Without a scraper,
+# none are made.
 _BACKUP_SECONDS = 10.0
 
 
@@ -259,7 +260,7 @@ class MetricsPage:
         self._metrics = metrics
         self._backed_up = backed_up
         self._backed_up_ms = 0
-        self._asked_at = float("-inf")
+        self._backup_asked_at = float("-inf")
         metrics.gauge(
             "backup_last_success_timestamp_seconds",
             "Time at which the last complete backup of the store ended, in seconds since 1970; 0 if unknown.",
@@ -294,13 +295,13 @@ class MetricsPage:
             # Set before the checks are awaited, so that requests in the meantime get the previous page.
             self._rendered_at = self._clock.monotonic() if self._rendered else self._rendered_at
             self._metrics.observe_checks((await self._readiness.check()).checks)
-            since = self._clock.monotonic() - self._asked_at
+            since = self._clock.monotonic() - self._backup_asked_at
             if self._readiness.store_usable and since >= _BACKUP_SECONDS:
                 # If the store does not respond, the cached time stays.
                 with suppress(StoreError, TimeoutError):
                     async with asyncio.timeout(PROBE_SECONDS):
                         self._backed_up_ms = await self._backed_up()
-                    self._asked_at = self._clock.monotonic()
+                    self._backup_asked_at = self._clock.monotonic()
             self._rendered = self._metrics.render()
             self._rendered_at = self._clock.monotonic()
         return self._rendered

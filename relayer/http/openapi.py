@@ -137,7 +137,7 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _problem_statuses(route: Route) -> set[int]:
-    # The table of problems has their meaning.
+    # Statuses of problems, by properties of the route; `CODES` has their meaning.
     statuses = {400, 408, 414, 431, 500, 503}
     if route.right is not None:
         statuses |= {401, 404, 409, 422, 429, 504}

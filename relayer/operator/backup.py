@@ -125,11 +125,12 @@ class LogCopy:
         head = await self._tail(manifest)
         if head is None or await self._was_collected(manifest):
             return None
-        # Without the stored index, a restored namespace builds its index from the log. It is never changed after it was written.
-        if (key := manifest.index_key) and (held := self._target.held(key)) is not None:
-            self.rows[key] = held
-        elif key and (found := await self._source.get(key)) is not None:
-            await self._keep(key, found.data)
+        # Without the stored index, a restored namespace builds its index from the log.
+        if index_key := manifest.index_key:
+            if (held := self._target.held(index_key)) is not None:
+                self.rows[index_key] = held  # an index is never changed after it was written
+            elif (found := await self._source.get(index_key)) is not None:
+                await self._keep(index_key, found.data)
         await self._keep(Layout.manifest(incarnation), data)
         return head
 

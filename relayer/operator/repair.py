@@ -223,16 +223,17 @@ class _Repairer:
             rows += await self._rebuild(first, last, None, self._previous.get(last + 1), now_ms)
         return rows
 
+    async def _salvage(self, row: SegmentRow) -> dict[int, LinkedEntry]:
+        """Return what is left of a damaged segment, by sequence number."""
+        found = await self._ports.get(row.key)
+        place = pack_place(ObjectSealer(self._ports), *self._log[1:], row.key)
+        left = salvage_pack(found.data, row.size, place) if found else ()
+        return {linked.entry.seq: linked for linked in left}
+
     async def _rebuild(
         self, first: int, last: int, old: SegmentRow | None, ends_with: bytes | None, now_ms: int
     ) -> list[SegmentRow]:
-        # What is left of the damaged segment.
-        salvaged: dict[int, LinkedEntry] = {}
-        if old is not None:
-            found = await self._ports.get(old.key)
-            place = pack_place(ObjectSealer(self._ports), *self._log[1:], old.key)
-            left = salvage_pack(found.data, old.size, place) if found else ()
-            salvaged = {linked.entry.seq: linked for linked in left}
+        salvaged = await self._salvage(old) if old is not None else {}
         lost: list[int] = []
         from_slots = 0
         rows: list[SegmentRow] = []

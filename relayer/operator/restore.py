@@ -282,18 +282,21 @@ class _Worker:
         missing: set[ObjectKind] = set()
         for row in sorted(rows, key=lambda item: order.get(kind_of(item.key), 0)):
             if kind_of(row.key) is ObjectKind.INDEX:
-                # Nothing is lost without an index, because it is built from the log.
+                # A damaged copy is left out: nothing is lost without an index, because it is built from the log.
                 with suppress(CorruptNamespace):
-                    if (index := await self._backup.fetch(row)) is not None:
-                        await self._put(row.key, index)
+                    data = await self._backup.fetch(row)
+                    if data is not None:
+                        await self._put(row.key, data)
                 continue
             data = await self._fetch(row)
             if data is None or not self._belongs(listed, row, data):
                 missing.add(kind_of(row.key))
             else:
                 await self._put(row.key, data)
-        if not missing or ObjectKind.KEYRING in missing:
-            return not missing
+        if not missing:
+            return True
+        if ObjectKind.KEYRING in missing:
+            return False
         # The log is repaired before any relayer can append to it, because a relayer would take the first gap for its end.
         repair = await repair_namespace(self._target, listed, apply=True)
         if repair.lost_entries:

@@ -553,8 +553,8 @@ class RelayerSettings(_Serving, _Storage, _Memories, _Embeddings, _LanguageModel
         self._check_language_model()
         for name in ("embeddings_url", "model_url", "fallback_model_url"):
             parts = urlsplit(getattr(self, name) or "https://")
-            remote = parts.scheme == "http" and not is_loopback(parts.hostname or "")
-            if remote and not self.plain_http_models:
+            unencrypted = parts.scheme == "http" and not is_loopback(parts.hostname or "")
+            if unencrypted and not self.plain_http_models:
                 raise _Misfit(
                     name,
                     "texts and keys would be sent unencrypted; give an https URL, or --plain-http-models in a private network",
@@ -601,7 +601,7 @@ def load_settings(flags: Mapping[str, object], environment: Mapping[str, str]) -
     _check_names(environment)
     given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     if "config" not in given and _in_environment("config") is None:
-        # There may be no folder, for example for a service whose user has no home directory.
+        # The folder may be unknown or unreadable, for example for a service whose user has no home directory.
         with suppress(RuntimeError, PermissionError):
             file = _own_folder("XDG_CONFIG_HOME", ".config") / "relayer.toml"
             if file.is_file():

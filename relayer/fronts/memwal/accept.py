@@ -137,6 +137,7 @@ def too_many(layer: str, limit: str, wait: float) -> CompatError:
     )
 
 
+# The points that a request costs, by route; one for every other route, none for the status of a write.
 _POINTS = {
     "/api/analyze": 5.0,
     "/api/remember": 5.0,
@@ -200,6 +201,7 @@ class CompatAcceptance:
         self.limits = limits
         self.points = points
         self._window = window
+        # Whether clients that predate nonces are accepted.
         self.serves_legacy = window.legacy
         self._clock = clock
         self._nonces = ReplayCache()
