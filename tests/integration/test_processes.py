@@ -388,7 +388,8 @@ def begin_write(served: Served, gateway: Gateway, fleet_key: bytes) -> socket.so
 
 def test_a_stop_finishes_the_requests_under_way(serve: Callable[..., Served]) -> None:
     served = serve("--workers", "2")
-    fleet_key = Line(httpx.Client(trust_env=False), served.url).fleet_key
+    with httpx.Client(trust_env=False) as http:
+        fleet_key = Line(http, served.url).fleet_key
     lines = [begin_write(served, Gateway(), fleet_key) for _ in range(4)]
     served.process.send_signal(signal.SIGTERM)
     wait_until(lambda: len(events_of(served, "stopping")) == 2)
@@ -405,13 +406,14 @@ def test_a_stop_finishes_the_requests_under_way(serve: Callable[..., Served]) ->
 
 def test_a_second_signal_ends_all_of_it_at_once(serve: Callable[..., Served]) -> None:
     served = serve("--workers", "2")
-    line = begin_write(served, Gateway(), Line(httpx.Client(trust_env=False), served.url).fleet_key)
-    served.process.send_signal(signal.SIGTERM)
-    wait_until(lambda: len(events_of(served, "stopping")) == 2)
-    served.process.send_signal(signal.SIGINT)
-    assert served.process.wait(5) == 1
+    with httpx.Client(trust_env=False) as http:
+        fleet_key = Line(http, served.url).fleet_key
+    with begin_write(served, Gateway(), fleet_key):
+        served.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: len(events_of(served, "stopping")) == 2)
+        served.process.send_signal(signal.SIGINT)
+        assert served.process.wait(5) == 1
     assert all(map(is_gone, processes_of(served).values()))
-    line.close()
 
 
 # httpx leaves the socket of a connection that was reset to the garbage collector.

@@ -71,6 +71,7 @@ class Tap:
         self.url = ""
         self.relayer_port = 0
         self._streams: list[tuple[bytearray, bytearray]] = []
+        self._writers: list[asyncio.StreamWriter] = []
 
     @property
     def sent(self) -> list[Request]:
@@ -90,9 +91,13 @@ class Tap:
             yield
         finally:
             server.close()
+            # A connection that outlives the loop fails whichever test runs when it is collected.
+            for writer in self._writers:
+                writer.transport.abort()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         relayer_reader, relayer_writer = await asyncio.open_connection("127.0.0.1", self.relayer_port)
+        self._writers += [writer, relayer_writer]
         up, down = bytearray(), bytearray()
         self._streams.append((up, down))
         await asyncio.gather(_pass_on(reader, relayer_writer, up), _pass_on(relayer_reader, writer, down))
