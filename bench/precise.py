@@ -42,6 +42,7 @@ MEASURES = {
     "unanswered": "questions without an answer that get any line",
     "their lines": "lines that these get",
     "key words": "searches of a model that give a right memory",
+    "search 1st": "questions and key words for which a right memory is the first that the tool finds",
     "plans": "memories that plans need, in their prompts",
     "plan lines": "lines that a plan gets",
     "untouched": "prompts like plans that no memory changes, and that get any line",
@@ -128,6 +129,7 @@ class Agent:
         """Ask one thing and count it."""
         if asked.kind == "keywords":
             lines = await self._searched(asked.text)
+            tally.add("search 1st", any(self._has(line, asked.right) for line in lines[:1]))
             found = any(self._has(line, asked.right) for line in lines)
             tally.add("key words", found, failed=not found, what=asked.text, got=lines)
             return
@@ -137,9 +139,11 @@ class Agent:
         lines, always = [hit.text for hit in injection.hits], [line.text for line in injection.always]
         if self._planted and asked.kind in ("question", "plan"):
             tally.add("planted", self._is_planted(lines))
-        if self._planted and asked.kind == "question":
-            tally.add("found", self._is_planted(await self._searched(asked.text)))
         if asked.kind == "question":
+            searched = await self._searched(asked.text)
+            tally.add("search 1st", any(self._has(line, asked.right) for line in searched[:1]))
+            if self._planted:
+                tally.add("found", self._is_planted(searched))
             told = any(self._has(line, asked.right) for line in [*always, *lines])
             early = any(self._has(line, asked.right) for line in [*always, *lines[:_FIRST]])
             tally.add("told", told)

@@ -170,7 +170,7 @@ def search(
     }
     request = built_or_exit(
         lambda: RecallRequest.model_validate(
-            {"query": query, "limit": limit, "floor": floor, "include_suspect": True}
+            {"query": query, "limit": limit, "floor": floor, "include_suspect": True, "rerank": True}
             | {name: value for name, value in fields.items() if value not in (None, [], "")}
         )
     )

@@ -696,6 +696,7 @@ class AsyncMemory:
             limit=limit,
             floor=min_score,
             where=where,
+            rerank=True,
         )
         answer = await (await self._client()).recall(self._whose(user), request, deadline=self._timeout)
         return tuple(map(_hit, answer.memories))

@@ -246,6 +246,7 @@ class Toolbox:
             floor=default if asked.min_score is None else asked.min_score,
             audiences=hearing.audiences,
             trusts=TRUSTED,
+            rerank=True,
             **ranking(recall),
             **_given(named=hearing.named, include=asked.include),
             **({} if asked.as_of is None else {"as_of": _moment("asOf", asked.as_of)}),

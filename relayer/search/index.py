@@ -49,12 +49,14 @@ from relayer.search.ranking import (
     never_rising,
     passing,
     prompt_relevance,
+    reranked,
     term_weight,
     with_neighbours,
     worth_reader,
 )
 from relayer.search.relevance import (
     MOST_READ,
+    READ_TOGETHER,
     CandidateScores,
     PromptFacts,
     RelevanceReader,
@@ -621,7 +623,7 @@ class MemoryIndex:
             prompt: the vectors of the query: if there is one of its own, `relayer.search.relevance` estimates the relevance of each
                 memory, and chooses those that a prompt gets.
             explicit: whether the caller asked for memories, and gets the best ``k`` in the order of their evidence.
-            scores: of the memories that were read together with the prompt, by key, see `relayer.ports.CrossEncoder`, which are
+            scores: of the memories that were read together with the query, by key, see `relayer.ports.CrossEncoder`, which are
                 candidates then; None before any was, and the result then says which to read.
 
         Raises:
@@ -663,8 +665,16 @@ class MemoryIndex:
                 by_meaning, ranked, null, doubt, floor=floor, k=k, reading=reading
             )
             if passed and judge is not None and of_prompt is not None:
-                estimate = _estimated(by_meaning, ranked, judge, of_prompt)
-                passed = _each_by_its_own(passed, estimate, floor)
+                estimate = _estimated(by_meaning, ranked, judge, of_prompt, given=scores or ())
+                if scores is None:
+                    unread = passed[:READ_TOGETHER]
+                else:
+                    passed = reranked(passed, scores)
+                    together = np.array([scores.get(key, np.nan) for key in estimate.best.keys])
+                    read = judge.reader.reestimate(estimate.reading, together, of_prompt)
+                    likely = np.where(np.isnan(together), estimate.reading.likely, read.likely)
+                    estimate = estimate._replace(reading=read._replace(likely=likely))
+                passed = _each_by_its_own(passed, estimate, floor, were_read=bool(scores))
         else:
             passed, unread, judgement = self._chosen(
                 by_meaning, ranked, judge, of_prompt, floor=floor, k=k, scores=scores
@@ -902,16 +912,21 @@ def _estimated(
     return _Estimate(best, read.ranked, judge.reader.estimate(read, prompt))
 
 
-def _each_by_its_own(hits: Sequence[Hit], estimate: _Estimate, floor: float) -> list[Hit]:
-    """Return the hits of an explicit search in their order, the others as much less relevant than the best as they are less probable.
+def _each_by_its_own(
+    hits: Sequence[Hit], estimate: _Estimate, floor: float, *, were_read: bool
+) -> list[Hit]:
+    """Return the hits of an explicit search in their order, each with a relevance of its own.
 
-    The best has the relevance of the prompt. The probabilities alone would silence real chats, which they were not learnt from.
+    Between `CHOSEN` and the relevance of the prompt, a hit is as relevant as it is probable if the best were read together with the
+    query. Otherwise the best has the relevance of the prompt, and the others are as much less relevant as they are less probable:
+    the probabilities before reading would silence real chats, which they were not learnt from.
     """
     known = dict(zip(estimate.best.keys, estimate.reading.likely.tolist(), strict=True))
     relevant = [hit for hit in hits if hit.relevance >= CHOSEN]
     likely = never_rising([known.get(hit.key, 0.0) for hit in relevant])
+    most = 1.0 if were_read else max(likely[:1], default=0.0)
     own = [
-        hit._replace(relevance=CHOSEN + (hit.relevance - CHOSEN) * (one / likely[0] if likely[0] else 1.0))
+        hit._replace(relevance=CHOSEN + (hit.relevance - CHOSEN) * (one / most if most else 1.0))
         for hit, one in zip(relevant, likely, strict=True)
     ]
     return [hit for hit in (*own, *hits[len(own) :]) if hit.relevance >= floor]

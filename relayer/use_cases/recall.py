@@ -225,7 +225,7 @@ async def recall_encoded(
             if model != opened.model:
                 vectors = topic = None
             search = _Search(opened, request, question, vectors, topic, passing, ctx.clock.now_ms())
-            if ctx.cross is not None and question is not None and request.prompt:
+            if ctx.cross is not None and question is not None and (request.prompt or request.rerank):
                 search = await _read_together(ctx.cross, search, question.text, deadline)
             return _counted(ctx, _answered(search))
 
@@ -460,7 +460,7 @@ class _Search:
 
 
 async def _read_together(cross: CrossEncoder, search: _Search, prompt: str, deadline: Deadline) -> _Search:
-    """Read a prompt together with the memories that it would get; return the search with the score of each.
+    """Read a prompt, or a query, together with the memories that it would get; return the search with the score of each.
 
     There are no scores if the prompt is too long or no memory concerns it, or if there is no time: what was found counts then.
     """
@@ -472,7 +472,9 @@ async def _read_together(cross: CrossEncoder, search: _Search, prompt: str, dead
     if search.request.named:
         unread += search.among(search.allowed(search.request.named)).unread
     pieces: list[tuple[int, str]] = []
-    for hit in (*unread, *_led_to(search, unread)):
+    if search.request.prompt:
+        unread += tuple(_led_to(search, unread))
+    for hit in unread:
         if opened.is_live(opened.id_of_hit(hit.key)):
             memory = opened.hit(hit.key)
             text = memory.record.text if search.former else memory.told

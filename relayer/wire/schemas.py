@@ -432,7 +432,8 @@ class RecallRequest(_Search):
     it names come first among them, and of the rest there are few. With ``prompt`` the query is a prompt that did not ask for
     memories: at the default floor it gets only those that probably help, while other requests get the best ``limit``. With ``prompt``
     or ``unasked``, wishes not to be reminded are honoured: see `RecallResponse.unmentioned`. With ``former`` as well, a prompt that asks
-    how something was before gets what was replaced: see `RecallResponse.former`.
+    how something was before gets what was replaced: see `RecallResponse.former`. With ``rerank`` the best five are read together
+    with the query, by the cross-encoder that reads prompts, which orders them better and takes 50 ms of processor time more.
     """
 
     query: Text | None = None
@@ -451,6 +452,7 @@ class RecallRequest(_Search):
     prompt: bool = False
     unasked: bool = False
     former: bool = False
+    rerank: bool = False
 
     @model_validator(mode="after")
     def _needs_something(self) -> RecallRequest:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from statistics import median
 from time import perf_counter, process_time
+from typing import Any
 
 import pytest
 from plugin_site import PATIENCE, PluginSite, own_relayer, recall, say
@@ -123,6 +124,36 @@ def test_the_floor_decides_what_is_shown_in_a_prompt_by_the_tool_and_by_the_comm
     answer = floored.tool("memory_search", {"query": QUESTION})
     assert [one for one in (FACT, "Petra", "coffee") if one in answer.text] == [FACT]
     assert recall(site.plugin(minScore=1), QUESTION).status == "empty"
+
+
+def test_what_answers_a_search_comes_first_and_what_is_only_about_the_same_is_hardly_relevant(site):
+    plugin = site.plugin()
+    told = [
+        "I am allergic to peanuts.",
+        "My dentist is called Dr. Brandt.",
+        "The number plate of my car is KA-MR 471.",
+        "My sister Carla lives in Porto.",
+    ]
+    for text in told:
+        plugin.tool("memory_store", {"text": text}, session_key="agent:main:main")
+    cook, birthday = "what must I not cook?", "When is my sister's birthday?"
+
+    def by_tool(query: str) -> list[dict[str, Any]]:
+        return plugin.tool("memory_search", {"query": query}, session_key="agent:main:main").details[
+            "memories"
+        ]
+
+    def by_command(query: str) -> list[dict[str, Any]]:
+        return site.json("search", query)["memories"]
+
+    for search in (by_tool, by_command):
+        best, *others = search(cook)
+        assert best["text"] == told[0]
+        assert best["relevance"] > 0.45
+        assert all(one["relevance"] < 0.35 for one in others)
+        best, *others = search(birthday)
+        assert best["text"] == told[3]
+        assert all(one["relevance"] < 0.4 for one in (best, *others))
 
 
 def test_key_words_find_a_memory_by_the_tool_and_by_the_command(site):

@@ -563,6 +563,7 @@ export interface RecallRequest {
   "prompt"?: boolean;
   "unasked"?: boolean;
   "former"?: boolean;
+  "rerank"?: boolean;
 }
 
 export interface RecallResponse {

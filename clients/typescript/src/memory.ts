@@ -189,7 +189,7 @@ export class Memory {
     checkText(query, "query");
     if (!query.trim()) throw new InvalidInput("query", "must be a text that is not empty");
     const { limit = 5, minScore = MIN_SCORE, where } = options;
-    const body = { query, limit, floor: minScore, ...(where ? { where } : {}) };
+    const body = { query, limit, floor: minScore, rerank: true, ...(where ? { where } : {}) };
     const answer = await this.#call<api.RecallResponse>("search", "POST", "/v1/recall", options, { body, attempts: 2 });
     return answer.memories.map(hit);
   }

@@ -359,7 +359,12 @@ def memory_search(
     opened = open_index(run.url, run.agent)
     context = opened.context
     request = RecallRequest(
-        query=asked, limit=limit, floor=floor, include_suspect=True, **ranking(context.settings.recall)
+        query=asked,
+        limit=limit,
+        floor=floor,
+        include_suspect=True,
+        rerank=True,
+        **ranking(context.settings.recall),
     )
     answer = with_client(
         context.settings, lambda client: client.recall(context.identity, request, deadline=15)

@@ -15,7 +15,7 @@ from relayer.ports import QueryVectors
 from relayer.search import relevance
 from relayer.search.baseline import PRIORS, Calibration, shipped_priors
 from relayer.search.index import MemoryIndex
-from relayer.search.ranking import Baseline, Hit
+from relayer.search.ranking import Baseline, Hit, reranked
 from relayer.search.relevance import (
     READ_TOGETHER,
     Logistic,
@@ -122,6 +122,29 @@ def test_an_explicit_search_gets_as_many_as_it_asks_for_in_the_order_of_their_ev
     assert len(hits) == 10
     scores = [hit.evidence for hit in hits]
     assert scores == sorted(scores, reverse=True)
+
+
+def _hits(*relevance: float) -> list[Hit]:
+    return [
+        Hit(key, one, None, None, 0.0, spoken=False, evidence=1.0 - key / 10)
+        for key, one in enumerate(relevance)
+    ]
+
+
+def test_a_higher_score_of_the_cross_encoder_moves_a_hit_up_and_each_place_keeps_its_relevance():
+    hits = reranked(_hits(0.6, 0.5, 0.4), {0: -4.0, 1: 3.0})
+    assert [hit.key for hit in hits] == [1, 0, 2]
+    assert [hit.relevance for hit in hits] == [0.6, 0.5, 0.4]
+    evidence = [hit.evidence for hit in hits]
+    assert evidence == sorted(evidence, reverse=True)
+
+
+@given(st.dictionaries(st.integers(0, 3), st.floats(-20, 20)))
+def test_a_hit_that_was_not_read_never_passes_one_before_it(scores):
+    keys = [hit.key for hit in reranked(_hits(0.6, 0.5, 0.4, 0.35, 0.3, 0.3), scores)]
+    assert sorted(keys) == [0, 1, 2, 3, 4, 5]
+    for unread in {4, 5} - scores.keys():
+        assert keys[:unread] == [key for key in keys if key < unread]
 
 
 def test_a_plan_gets_what_would_change_it_and_an_unrelated_prompt_nothing():
