@@ -49,21 +49,21 @@ from relayer.search.ranking import (
     never_rising,
     passing,
     prompt_relevance,
-    reranked,
     term_weight,
     with_neighbours,
     worth_reader,
 )
 from relayer.search.relevance import (
     MOST_READ,
-    READ_TOGETHER,
     CandidateScores,
     PromptFacts,
     RelevanceReader,
     Relevances,
     chosen,
     relevance_reader,
+    reranked,
     to_read,
+    to_rerank,
 )
 from relayer.search.rows import Column, KeyMask, Vector
 from relayer.search.terms import names
@@ -608,6 +608,7 @@ class MemoryIndex:
         reading: PromptReading | None = None,
         prompt: QueryVectors | None = None,
         explicit: bool = False,
+        rerank: bool = False,
         scores: Mapping[int, float] | None = None,
     ) -> SearchResult:
         """Return the best ``k`` of the allowed memories (None: all) whose relevance is at least ``floor``.
@@ -623,6 +624,7 @@ class MemoryIndex:
             prompt: the vectors of the query: if there is one of its own, `relayer.search.relevance` estimates the relevance of each
                 memory, and chooses those that a prompt gets.
             explicit: whether the caller asked for memories, and gets the best ``k`` in the order of their evidence.
+            rerank: whether an explicit search is to be read together with memories, see `relayer.search.relevance.reranked`.
             scores: of the memories that were read together with the query, by key, see `relayer.ports.CrossEncoder`, which are
                 candidates then; None before any was, and the result then says which to read.
 
@@ -644,7 +646,7 @@ class MemoryIndex:
         weight = term_weight(self.calibration.model, english=language == ENGLISH)
         asked = self._asked(query_vector, topic, words)._replace(weight=weight)
         judge = None if prompt is None or reading is None else self._asked_for_prompt(prompt)
-        if not explicit:
+        if rerank or not explicit:
             asked = asked._replace(prompt=judge)
         most = max(CANDIDATES, 4 * k if asked.prompt is None else k)
         candidates = self._candidates(asked, most, keys, given=scores or ())
@@ -661,20 +663,21 @@ class MemoryIndex:
         if reading is not None and judge is not None:
             of_prompt = PromptFacts.from_reading(reading, null, doubt, considered, judge.admission)
         if judge is None or of_prompt is None or explicit:
+            among = max(k, MOST_READ) if rerank else k
             passed, judgement = self._judged(
-                by_meaning, ranked, null, doubt, floor=floor, k=k, reading=reading
+                by_meaning, ranked, null, doubt, floor=floor, k=among, reading=reading
             )
             if passed and judge is not None and of_prompt is not None:
                 estimate = _estimated(by_meaning, ranked, judge, of_prompt, given=scores or ())
-                if scores is None:
-                    unread = passed[:READ_TOGETHER]
-                else:
-                    passed = reranked(passed, scores)
+                known = dict(zip(estimate.best.keys, estimate.reading.likely.tolist(), strict=True))
+                if scores:
+                    passed = reranked(passed, known, scores)
                     together = np.array([scores.get(key, np.nan) for key in estimate.best.keys])
-                    read = judge.reader.reestimate(estimate.reading, together, of_prompt)
-                    likely = np.where(np.isnan(together), estimate.reading.likely, read.likely)
-                    estimate = estimate._replace(reading=read._replace(likely=likely))
-                passed = _each_by_its_own(passed, estimate, floor, were_read=bool(scores))
+                    read = judge.reader.reestimate(estimate.reading, together, of_prompt).likely.tolist()
+                    known |= {key: one for key, one in zip(known, read, strict=True) if key in scores}
+                elif rerank:
+                    unread = to_rerank(passed, known)
+                passed = _each_by_its_own(passed[:k], known, floor, were_read=bool(scores))
         else:
             passed, unread, judgement = self._chosen(
                 by_meaning, ranked, judge, of_prompt, floor=floor, k=k, scores=scores
@@ -913,15 +916,14 @@ def _estimated(
 
 
 def _each_by_its_own(
-    hits: Sequence[Hit], estimate: _Estimate, floor: float, *, were_read: bool
+    hits: Sequence[Hit], known: Mapping[int, float], floor: float, *, were_read: bool
 ) -> list[Hit]:
     """Return the hits of an explicit search in their order, each with a relevance of its own.
 
     Between `CHOSEN` and the relevance of the prompt, a hit is as relevant as it is probable if the best were read together with the
     query. Otherwise the best has the relevance of the prompt, and the others are as much less relevant as they are less probable:
-    the probabilities before reading would silence real chats, which they were not learnt from.
+    the probabilities before reading would silence real chats, which they were not learnt from. ``known`` are the probabilities.
     """
-    known = dict(zip(estimate.best.keys, estimate.reading.likely.tolist(), strict=True))
     relevant = [hit for hit in hits if hit.relevance >= CHOSEN]
     likely = never_rising([known.get(hit.key, 0.0) for hit in relevant])
     most = 1.0 if were_read else max(likely[:1], default=0.0)

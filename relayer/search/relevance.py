@@ -10,6 +10,7 @@ with the prompt (`relayer.ports.CrossEncoder`), and both are estimated again. `c
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from relayer.lib.n_grams import PromptReading
 from relayer.search.baseline import ENGLISH
-from relayer.search.ranking import NARROWEST, Baseline
+from relayer.search.ranking import NARROWEST, Baseline, Hit
 from relayer.search.rows import SHORTEST, Vector
 from relayer.wire.relevance import CERTAIN, CHOSEN, LEAST_SHARE, MOST_UNCERTAIN
 
@@ -31,6 +32,14 @@ MOST_READ: Final = 20
 """The number of candidates that are read: the best by evidence, and as many that are nearest to the prompt's own vector."""
 READ_TOGETHER: Final = 5
 """The number of candidates that are read together with the prompt, the likeliest ones."""
+# Of them, so many are the best by evidence if a search is explicit: in long chats of several people evidence knows more.
+_BEST_READ: Final = 3
+# How much a logit adds to the evidence of an explicit search that is reranked: of the score of the cross-encoder, limited to 6, and
+# of the probability before it.
+_RERANK_WEIGHT: Final = 0.05
+_MOST_RERANK: Final = 6.0
+_LIKELY_WEIGHT: Final = 0.05
+_LEAST_RERANK: Final = 0.001
 # A less probable memory is read only if there is no better one: of 100 that are right, one is less probable.
 _LEAST_LIKELY: Final = 0.01
 # From which logit of its admission a prompt is read together with memories: what no memory concerns costs nothing.
@@ -370,6 +379,34 @@ def chosen(reading: Relevances) -> Numbers:
         passes &= place < MOST_UNCERTAIN
     relevance: Numbers = np.where(passes, CHOSEN + (1 - CHOSEN) * likely, 0.99 * CHOSEN * likely)
     return relevance
+
+
+def to_rerank(hits: Sequence[Hit], likely: Mapping[int, float]) -> list[Hit]:
+    """Return the hits of an explicit search that are to be read together with its query: the best, and the likeliest.
+
+    Args:
+        hits: best first.
+        likely: their probabilities by key; hits without one are not likely.
+    """
+    likeliest = sorted(hits, key=lambda hit: -likely.get(hit.key, 0.0))
+    return list({hit.key: hit for hit in (*hits[:_BEST_READ], *likeliest)}.values())[:READ_TOGETHER]
+
+
+def reranked(hits: Sequence[Hit], likely: Mapping[int, float], scores: Mapping[int, float]) -> list[Hit]:
+    """Return the hits of an explicit search in a new order; each place keeps its relevance.
+
+    Args:
+        hits: best first.
+        likely: their probabilities by key, before any was read together with the query.
+        scores: by key, the logits of the cross-encoder for those that were; the others count as the least of these.
+    """
+    least = min(scores.values())
+    given = np.array([(likely.get(hit.key, 0.0), scores.get(hit.key, least)) for hit in hits])
+    before, score = _logit(given[:, 0].clip(_LEAST_RERANK)), given[:, 1].clip(-_MOST_RERANK, _MOST_RERANK)
+    more = _LIKELY_WEIGHT * before + _RERANK_WEIGHT * score
+    moved = [hit._replace(evidence=hit.evidence + one) for hit, one in zip(hits, more.tolist(), strict=True)]
+    moved.sort(key=lambda hit: -hit.evidence)
+    return [hit._replace(relevance=place.relevance) for hit, place in zip(moved, hits, strict=True)]
 
 
 @cache

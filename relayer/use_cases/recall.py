@@ -454,6 +454,7 @@ class _Search:
             reading=reading,
             prompt=self.vectors,
             explicit=not self.request.prompt,
+            rerank=self.request.rerank and not past,
             # Past memories are not read together with a prompt.
             scores=None if past else self.scores,
         )

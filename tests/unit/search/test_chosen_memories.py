@@ -15,7 +15,7 @@ from relayer.ports import QueryVectors
 from relayer.search import relevance
 from relayer.search.baseline import PRIORS, Calibration, shipped_priors
 from relayer.search.index import MemoryIndex
-from relayer.search.ranking import Baseline, Hit, reranked
+from relayer.search.ranking import Baseline, Hit
 from relayer.search.relevance import (
     READ_TOGETHER,
     Logistic,
@@ -24,7 +24,9 @@ from relayer.search.relevance import (
     Relevances,
     chosen,
     relevance_reader,
+    reranked,
     to_read,
+    to_rerank,
 )
 from relayer.wire.relevance import CERTAIN, CHOSEN, LEAST_SHARE, MOST_UNCERTAIN
 
@@ -131,20 +133,32 @@ def _hits(*relevance: float) -> list[Hit]:
     ]
 
 
-def test_a_higher_score_of_the_cross_encoder_moves_a_hit_up_and_each_place_keeps_its_relevance():
-    hits = reranked(_hits(0.6, 0.5, 0.4), {0: -4.0, 1: 3.0})
-    assert [hit.key for hit in hits] == [1, 0, 2]
-    assert [hit.relevance for hit in hits] == [0.6, 0.5, 0.4]
-    evidence = [hit.evidence for hit in hits]
-    assert evidence == sorted(evidence, reverse=True)
+def test_a_higher_score_or_probability_moves_a_hit_up_and_each_place_keeps_its_relevance():
+    same = dict.fromkeys(range(3), 0.5)
+    for hits in (
+        reranked(_hits(0.6, 0.5, 0.4), same, {0: -4.0, 1: 3.0}),
+        reranked(_hits(0.6, 0.5, 0.4), {0: 0.1, 1: 0.9, 2: 0.01}, {0: 0.0}),
+    ):
+        assert [hit.key for hit in hits] == [1, 0, 2]
+        assert [hit.relevance for hit in hits] == [0.6, 0.5, 0.4]
+        evidence = [hit.evidence for hit in hits]
+        assert evidence == sorted(evidence, reverse=True)
 
 
-@given(st.dictionaries(st.integers(0, 3), st.floats(-20, 20)))
-def test_a_hit_that_was_not_read_never_passes_one_before_it(scores):
-    keys = [hit.key for hit in reranked(_hits(0.6, 0.5, 0.4, 0.35, 0.3, 0.3), scores)]
+@given(st.dictionaries(st.integers(0, 3), st.floats(-20, 20), min_size=1))
+def test_a_hit_that_was_not_read_passes_none_that_is_as_likely(scores):
+    same = dict.fromkeys(range(6), 0.5)
+    keys = [hit.key for hit in reranked(_hits(0.6, 0.5, 0.4, 0.35, 0.3, 0.3), same, scores)]
     assert sorted(keys) == [0, 1, 2, 3, 4, 5]
     for unread in {4, 5} - scores.keys():
         assert keys[:unread] == [key for key in keys if key < unread]
+
+
+def test_the_best_hits_and_the_likeliest_are_read_with_a_query():
+    hits = _hits(*[0.5] * 8)
+    assert [hit.key for hit in to_rerank(hits, {0: 0.1, 6: 0.9, 7: 0.8})] == [0, 1, 2, 6, 7]
+    assert [hit.key for hit in to_rerank(hits, {})] == [0, 1, 2, 3, 4]
+    assert [hit.key for hit in to_rerank(hits[:2], {1: 0.4})] == [0, 1]
 
 
 def test_a_plan_gets_what_would_change_it_and_an_unrelated_prompt_nothing():
