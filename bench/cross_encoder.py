@@ -2,12 +2,12 @@
 
     python -m bench.cross_encoder --cases FILE         # train, and write ``relayer/adapters/models/cross_encoder.npz``
     python -m bench.cross_encoder --cases FILE --on    # train it further, above all with the people of ``bench/sets/weeks``
-    python -m bench.cross_encoder --weigh              # learn and write its weights in ``relayer/search/data/relevance.npz``
+    python -m bench.cross_encoder --weigh              # learn and write the weights in ``relayer/search/data/relevance.npz``
 
 It learns from the candidates of searches: the memories that are right for a prompt, and the likeliest wrong ones beside them. It
-starts from the reader of relations, which reads two texts together, too. The weights of its scores are learnt from people whom
-neither the layers nor the weights before it were learnt from (``second``, and two authors of ``fourth``): what it says of people
-that it was trained with would count for too much. Training needs torch and about half an hour of two processors; both need
+starts from the reader of relations, which reads two texts together, too. All weights of `relayer.search.relevance` but those of the
+contents are learnt from people whom no layer has learnt from (``second``, ``dev``, two authors of ``fourth``, and 28 people of
+weeks), among all and among few memories: what layers say of people that they were trained with would count for too much. Training needs torch and about half an hour of two processors; both need
 scikit-learn. The package's file was trained in six rounds of 1,500, 700, 630, 2,309, 1,341 and 1,246 batches, the last three with ``--on``:
 the fourth with the people of ``third``, the fifth with those of ``fourth``, both with 0.4 of the other prompts, and the sixth with 108 people of
 ``bench/sets/weeks`` (authors a to o), with 0.4 of the prompts of half of the people of ``third`` and ``fourth`` and of a quarter of the first two sets;
@@ -26,30 +26,37 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
 from bench.relevance import (
+    AMONG_FEW,
     MODEL,
     WEIGHTS,
+    Asked,
     Case,
     Kind,
     Numbers,
     Person,
     Prompts,
     chosen_for,
+    counted,
+    estimates,
     everyone,
     is_left_out,
     learn_logistic,
     of_people,
+    of_weeks,
     searched,
+    share,
 )
+from bench.spaces import people
 from bench.svg import drawing
 from relayer.adapters.local_embedder.e5 import E5, WeightsFile, halves, model_file
 from relayer.adapters.local_embedder.trained import (
@@ -60,9 +67,11 @@ from relayer.adapters.local_embedder.trained import (
     trained_file,
 )
 from relayer.search.relevance import (
+    CandidateScores,
     Logistic,
     RelevanceReader,
     Relevances,
+    features,
     relevance_reader,
     to_read,
     together_features,
@@ -101,12 +110,14 @@ _WARM_UP = 80
 _AVERAGED = 0.99
 # The part of the loss that a right memory is above the wrong ones of its prompt.
 _OF_ORDER = 0.3
-# Weights of prompts of the second set for the probability of memories, and for the admission.
+# Weights of the prompts of clean people for the probability of memories, and for the admission.
 _OF_MEMORY = {"question": 1.0, "plan": 3.0, "unanswerable": 0.7, "untouched": 0.8, "unrelated": 0.5}
 _OF_PROMPT = {"question": 1.0, "plan": 1.3, "unanswerable": 0.15, "untouched": 1.5, "unrelated": 1.5}
-_BAR = -0.7
-# The bars that are printed and drawn, from that one on.
-_BARS = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5)
+# The logits from which a prompt is read with memories, and gets any.
+_FIRST_BAR, _BAR = -1.25, -0.8
+_FOLDS = 5
+# The bars that are printed and drawn.
+_BARS = (-2.2, -1.7, -1.2, -0.7, -0.2, 0.3, 0.8)
 PICTURE = Path(__file__).parents[1] / "docs" / "quality" / "bars.svg"
 
 States = dict[str, NDArray[np.float16]]
@@ -282,7 +293,7 @@ def train(found: Sequence[Group], prompts: States, memories: States, epochs: flo
 
 @dataclass(slots=True)
 class Read:
-    """A prompt of the second set: its candidates, and what the cross-encoder says of those that are read."""
+    """A prompt of a person whom no layer has learnt from: its candidates, and what the cross-encoder says of those that are read."""
 
     case: Case
     before: Relevances
@@ -316,49 +327,108 @@ class _Own(Prompts):
         return self[key]
 
 
-def search(parts: Iterable[Person]) -> list[Case]:
+def search(parts: Iterable[Person], *, of_others: bool = True) -> list[Case]:
     """Search for the prompts of people as the relayer does, but for what reads them together."""
-    return asyncio.run(searched(list(parts), 0, 1, _Own(E5())))
+    return asyncio.run(searched(list(parts), 0, 1, _Own(E5()), of_others=of_others))
 
 
-def read_second() -> list[Read]:
-    """Search for the prompts of the people of no training, and read them together with the best candidates."""
-    cross = CrossEncoder(E5())
-    found = []
-    for case in search([*of_people("second"), *filter(is_left_out, of_people("fourth"))]):
-        if case.fill == 0 and case.kind in _OF_MEMORY:
-            before = estimated(_reader(), case)
-            at = to_read(before)
-            scores = cross.scores(case.text, [case.texts[one] for one in at]).astype(np.float64)
-            found.append(Read(case, before, at, scores))
-    return found
+def clean_people() -> Iterator[Person]:
+    """Yield people whom no layer has learnt from; they also ask by their key words alone, every second time as a question."""
+    for part in ("second", "fourth", "dev"):
+        searched_for = {
+            space.name: [one for one in space.asked if one.kind == "keywords"]
+            for space in people(f"{part}/people")
+        }
+        for person in of_people(part):
+            if part != "fourth" or is_left_out(person):
+                words = enumerate(searched_for[person.name])
+                asked: list[Asked] = [
+                    ("question", one.text + "?" * (number % 2), list(one.right), []) for number, one in words
+                ]
+                yield replace(person, asked=[*person.asked, *asked])
+    yield from of_weeks(left_out=True)
+
+
+def _author(case: Case) -> str:
+    part, *_, name = case.person.split("/")
+    return f"{part}/{name[:1] if part == 'weeks' else name[:2]}"
+
+
+class First(NamedTuple):
+    """The weights by which memories, and the prompt, count before any memory is read."""
+
+    memory: Logistic
+    prompt: Logistic
+
+    def estimate(self, case: Case, read: CandidateScores) -> Relevances:
+        """Return the relevance of the candidates of a case."""
+        (likely,), rows = estimates([case], [read], self.memory)
+        return Relevances(likely, float(self.prompt.logits(rows)[0]))
+
+
+def _bearing(case: Case) -> CandidateScores:
+    direction, scale = _reader().bearing(case.query)
+    count = len(case.read.ranked)
+    return case.read._replace(bearing=(case.rows[:count] @ direction * scale).astype(np.float64))
+
+
+def learn_first(cases: Sequence[Case], reads: Sequence[CandidateScores]) -> First:
+    """Learn the weights before any memory is read together with the prompt."""
+    rows = np.concatenate([features(read, case.prompt) for case, read in zip(cases, reads, strict=True)])
+    labels = np.concatenate([case.right for case in cases])
+    counts = np.concatenate(
+        [np.full(len(case.right), _OF_MEMORY[case.kind] * share(case)) * counted(case) for case in cases]
+    ) * (labels >= 0)
+    memory = learn_logistic(rows[counts > 0], labels[counts > 0], counts[counts > 0], 0.3)
+    _, of_prompts = estimates(cases, reads, memory)
+    return First(memory, _admission(of_prompts, cases, 0.03, _FIRST_BAR))
+
+
+def _admission(rows: Numbers, cases: Sequence[Case], strength: float, bar: float) -> Logistic:
+    wanted = np.array([int(case.kind in ("question", "plan")) for case in cases])
+    counts = np.array([_OF_PROMPT[case.kind] * share(case) for case in cases])
+    weights = learn_logistic(rows, wanted, counts, strength).weights
+    weights[-1] -= bar
+    return Logistic(weights)
+
+
+def read_clean(cases: Sequence[Case]) -> tuple[First, list[Read]]:
+    """Learn the first weights, estimate each case by those of other authors, and read its best candidates together with the prompt."""
+    reads = [_bearing(case) for case in cases]
+    authors = sorted({_author(case) for case in cases})
+    fold = np.array([authors.index(_author(case)) % _FOLDS for case in cases])
+    cross, found = CrossEncoder(E5()), list[Read]()
+    for one in range(_FOLDS):
+        others = np.flatnonzero(fold != one).tolist()
+        first = learn_first([cases[at] for at in others], [reads[at] for at in others])
+        for at in np.flatnonzero(fold == one).tolist():
+            before = first.estimate(cases[at], reads[at])
+            best = to_read(before)
+            scores = cross.scores(cases[at].text, [cases[at].texts[number] for number in best])
+            found.append(Read(cases[at], before, best, scores.astype(np.float64)))
+        print(f"read {len(found)} of {len(cases)} prompts", flush=True)
+    return learn_first(cases, reads), found
 
 
 def weighed(found: Sequence[Read]) -> tuple[Logistic, Logistic]:
     """Learn the weights of memories and of prompts, from those that were read together."""
     found = [one for one in found if len(one.at)]
     labels = np.concatenate([one.case.right[one.at] for one in found])
-    counts = np.concatenate([np.full(len(one.at), _OF_MEMORY[one.case.kind]) for one in found]) * (
-        labels >= 0
-    )
+    counts = np.concatenate(
+        [np.full(len(one.at), _OF_MEMORY[one.case.kind] * share(one.case)) for one in found]
+    ) * (labels >= 0)
     rows = np.concatenate([one.features() for one in found])
     memory = learn_logistic(rows[counts > 0], labels[counts > 0], counts[counts > 0], 0.3)
-    prompt = learn_logistic(
-        np.stack([one.gate_features(memory) for one in found]),
-        np.array([int(one.case.kind in ("question", "plan")) for one in found]),
-        np.array([_OF_PROMPT[one.case.kind] for one in found]),
-        0.1,
-    ).weights
-    prompt[-1] -= _BAR
-    return memory, Logistic(prompt)
+    of_prompts = np.stack([one.gate_features(memory) for one in found])
+    return memory, _admission(of_prompts, [one.case for one in found], 0.1, _BAR)
 
 
 def print_choices(found: Sequence[Read]) -> None:
     """Print and draw what the prompts of each author's people get, by weights that were learnt from those of the other authors."""
     by_author = defaultdict(list)
     for one in found:
-        by_author[Path(one.case.person).name[:2]].append(one)
-    cases, readings = [], []
+        by_author[_author(one.case)].append(one)
+    chosen: dict[bool, list[tuple[Case, Relevances]]] = {True: [], False: []}
     for author, own in by_author.items():
         memory, prompt = weighed([one for name, each in by_author.items() if name != author for one in each])
         for one in own:
@@ -366,12 +436,17 @@ def print_choices(found: Sequence[Read]) -> None:
             if len(one.at):
                 likely[one.at] = 1 / (1 + np.exp(-memory.logits(one.features())))
                 admitted = prompt.logits(one.gate_features(memory))
-            cases.append(one.case)
-            readings.append(Relevances(likely, float(admitted)))
-    points = {bar: chosen_for(cases, readings, bar) for bar in _BARS}
-    for bar, means in points.items():
-        print(f"bar {_BAR + bar:+.1f}:", ", ".join(f"{name} {mean:.1f}" for name, mean in means.items()))
-    named = {f"{_BAR + bar:+.1f}": means for bar, means in points.items()}
+            # What the prompt itself left behind is neither right nor wrong, and is not told.
+            told = Relevances(np.where(one.case.right < 0, 0.0, likely), float(admitted))
+            chosen[one.case.fill == AMONG_FEW].append((one.case, told))
+    points: dict[float, dict[str, float]] = {}
+    for few, some in chosen.items():
+        cases, readings = zip(*some, strict=True)
+        points = {bar: chosen_for(cases, readings, bar - _BAR) for bar in _BARS}
+        for bar, means in points.items():
+            each = ", ".join(f"{name} {mean:.1f}" for name, mean in means.items())
+            print(f"{'few' if few else 'all'} memories, bar {bar:+.1f}: {each}")
+    named = {f"{bar:+.1f}": means for bar, means in points.items()}
     PICTURE.with_suffix(".json").write_text(json.dumps(named, indent=1) + "\n", "utf-8")
     print(plot_choices(points, PICTURE))
 
@@ -379,6 +454,7 @@ def print_choices(found: Sequence[Read]) -> None:
 def plot_choices(points: Mapping[float, Mapping[str, float]], path: Path) -> Path:
     """Draw what is told against what is told in vain, and against the lines of a question, at each bar."""
     told = [means["told"] for means in points.values()]
+    used = min(points, key=lambda bar: abs(bar - _BAR))
     with drawing(path, width=8.5, height=3.6, panels=2) as (vain, lines):
         for name in ("unanswerable", "untouched", "unrelated"):
             vain.plot([means[name] for means in points.values()], told, marker=".", label=name)
@@ -387,7 +463,7 @@ def plot_choices(points: Mapping[float, Mapping[str, float]], path: Path) -> Pat
         lines.set_xlabel("lines that a question gets")
         vain.legend(loc="lower right", fontsize=8)
         for axes in (vain, lines):
-            axes.axhline(points[0.0]["told"], color="grey", linewidth=0.6, linestyle="--")
+            axes.axhline(points[used]["told"], color="grey", linewidth=0.6, linestyle="--")
             axes.set_ylabel("questions whose memory is told, %")
             axes.grid(visible=True, linewidth=0.3)
     return path
@@ -400,9 +476,9 @@ def main(
     *,
     on: Annotated[bool, typer.Option("--on", help="Train the package's file further.")] = False,
     epochs: Annotated[float, typer.Option(help="Passes over the prompts.")] = 0.66,
-    weigh: Annotated[bool, typer.Option("--weigh", help="Learn how much the scores count.")] = False,
+    weigh: Annotated[bool, typer.Option("--weigh", help="Learn how much each number counts.")] = False,
 ) -> None:
-    """Train the cross-encoder, or learn the weights of its scores."""
+    """Train the cross-encoder, or learn the weights of relevance."""
     if cases is not None:
         if not cases.exists():
             learnt_from = (person for person in everyone() if not person.name.startswith("dev/"))
@@ -416,13 +492,23 @@ def main(
         trained_file("cross_encoder").write_bytes(content)
         print(f"{hashlib.sha256(content).hexdigest()}, {len(content) / 1e6:.1f} MB")
     if weigh:
-        read = read_second()
+        clean = [
+            case
+            for case in search(clean_people(), of_others=False)
+            if case.kind in _OF_MEMORY and len(case.read.ranked)
+        ]
+        first, read = read_clean(clean)
         print_choices(read)
         memory, prompt = weighed(read)
+        learnt = {
+            "memory": first.memory,
+            "prompt": first.prompt,
+            "memory-together": memory,
+            "prompt-together": prompt,
+        }
         with np.load(WEIGHTS) as stored:
             arrays: dict[str, Any] = dict(stored)
-        arrays |= {f"{MODEL}_memory-together": memory.weights.astype(np.float32)}
-        arrays |= {f"{MODEL}_prompt-together": prompt.weights.astype(np.float32)}
+        arrays |= {f"{MODEL}_{name}": one.weights.astype(np.float32) for name, one in learnt.items()}
         np.savez_compressed(WEIGHTS, **arrays)
         print(f"SHA-256 {hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()}")
 

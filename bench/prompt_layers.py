@@ -10,7 +10,9 @@ of one number). A linear form of the same vector learns whether any memory is ri
 that are learnt afterwards, each prompt has vectors of layers that were trained without it. Needs torch; a fold takes about three
 minutes of one processor. The same sets and model give nearly the same file, which depends on the version of torch.
 The package's file was trained by three passes over the people of 0034, and by three more with ``--on`` over the people of
-``bench/sets/weeks`` and a third of the others: the mean of the weights before and after, with the admissions of before.
+``bench/sets/weeks`` and a third of the others, the mean of the weights before and after, with the admissions of before; then by
+two more from those that had not been averaged, with short prompts of weeks, and again the mean with the file before. After each
+``python -m bench.cross_encoder --weigh`` learns the weights again.
 """
 
 from __future__ import annotations
@@ -204,15 +206,15 @@ def train(cases: Sequence[Case], states: States, net: Net, epochs: int, rate: fl
 
 
 def mean_of(before: Net, after: Net, states: States) -> Net:
-    """Return a net with the mean of the weights of two, whose linear form gives the admissions of the first one.
+    """Return a net with the mean of the weights of two, whose linear form gives the mean of their admissions.
 
-    What is learnt from long prompts makes short ones such as "rent?" concern no memory, and the weights that are learnt from
-    admissions would have to be learnt again.
+    What is learnt from long prompts makes short ones such as "rent?" concern no memory.
     """
+    known = [prompt_vectors(net, list(states), states) for net in (before, after)]
     earlier = before.state_dict()
     after.load_state_dict({name: (value + earlier[name]) / 2 for name, value in after.state_dict().items()})
-    known, own = (prompt_vectors(net, list(states), states) for net in (before, after))
-    wanted = np.array([known[text][1] for text in own])
+    own = prompt_vectors(after, list(states), states)
+    wanted = np.mean([[each[text][1] for text in own] for each in known], axis=0)
     vectors = np.stack([vector for vector, _ in own.values()]).astype(np.float64)
     rows = np.hstack([vectors * _LENGTH, np.ones((len(own), 1))])
     # Short prompts, and those near the bar, count more.

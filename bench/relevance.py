@@ -80,7 +80,7 @@ _OF_CHAT = 60
 # The most further memories in a namespace of few, which a person begins with, and what `Case.fill` is then.
 _FEW = 6
 _OF_FEW = 0.35
-_AMONG_FEW = -1
+AMONG_FEW = -1
 # The components of a prompt and of a memory whose products are learnt.
 _BEARING = 20
 # The logit from which a prompt is admitted, chosen with the people of the development set.
@@ -371,8 +371,10 @@ def _gather_part(part: int, parts: int, prompts: Prompts | None) -> list[Case]:
     return asyncio.run(searched(list(everyone()), part, parts, prompts))
 
 
-async def searched(persons: Sequence[Person], part: int, parts: int, prompts: Prompts | None) -> list[Case]:
-    """Search for the prompts of a part of the people, each of whom is among memories of the others, too."""
+async def searched(
+    persons: Sequence[Person], part: int, parts: int, prompts: Prompts | None, *, of_others: bool = True
+) -> list[Case]:
+    """Search for the prompts of a part of the people, each alone, with few memories, and among memories of others (``of_others``)."""
     embedder = CachedEmbedder("multilingual")
     await embedder.load()
     folds = folds_of(person.name for person in persons)
@@ -387,7 +389,7 @@ async def searched(persons: Sequence[Person], part: int, parts: int, prompts: Pr
         asked = _asked(person, near, rng)
         vectors = await embedder.embed([one[1] for one in asked], query=True)
         searches: list[tuple[int, Asked, MemoryIndex, NDArray[np.float32], list[str]]] = []
-        for fill in (0, _FILLS[number // parts % len(_FILLS)]):
+        for fill in (0, _FILLS[number // parts % len(_FILLS)])[: 1 + of_others]:
             texts = [*person.memories, *rng.sample(strange, min(fill, len(strange)))]
             if fill == _FILLS[0]:
                 texts += rng.sample(_chat(person.language), _OF_CHAT)
@@ -406,7 +408,7 @@ async def searched(persons: Sequence[Person], part: int, parts: int, prompts: Pr
             keys = [*right, *rng.sample(others, rng.randint(int(not right), _FEW))]
             texts = [person.memories[key] for key in keys]
             index = _index(texts, rows[keys])
-            searches.append((_AMONG_FEW, (kind, text, list(range(len(right))), []), index, rows[keys], texts))
+            searches.append((AMONG_FEW, (kind, text, list(range(len(right))), []), index, rows[keys], texts))
         of_texts = dict(zip((one[1] for one in asked), vectors, strict=True))
         for fill, one, index, among, texts in searches:
             own = of_texts[one[1]], 0.0
@@ -561,8 +563,8 @@ def _memory_weights(cases: Sequence[Case]) -> Numbers:
     """Return the weight of each candidate of the cases for the probability of a memory."""
     return np.concatenate(
         [
-            np.full(len(case.right), _OF_MEMORY[case.kind] * _share(case))
-            * ((case.right >= 0) & _counted(case))
+            np.full(len(case.right), _OF_MEMORY[case.kind] * share(case))
+            * ((case.right >= 0) & counted(case))
             for case in cases
         ]
     )
@@ -658,7 +660,7 @@ def learn_prompt(cases: Sequence[Case], reads: Sequence[CandidateScores], memory
     _, rows = estimates(cases, reads, memory)
     wanted = np.isin([case.kind for case in cases], ("question", "plan"))
     weights = np.array(
-        [_OF_PROMPT[case.kind] * _share(case) * (1.0 if _is_new(case) else _KNOWN) for case in cases]
+        [_OF_PROMPT[case.kind] * share(case) * (1.0 if _is_new(case) else _KNOWN) for case in cases]
     )
     used = weights > 0
     learnt = learn_logistic(rows[used], wanted[used].astype(int), weights[used], 0.03).weights
@@ -679,9 +681,9 @@ def print_choices(
         print(f"bar {_BAR + bar:+.2f}:", report(held_out, readings, bar))
 
 
-def _share(case: Case) -> float:
+def share(case: Case) -> float:
     """Return the weight of a case by its namespace: most prompts are asked among more than a few memories."""
-    return _OF_FEW if case.fill == _AMONG_FEW else 1.0
+    return _OF_FEW if case.fill == AMONG_FEW else 1.0
 
 
 def _is_held_out(case: Case) -> bool:
@@ -700,7 +702,7 @@ def _unrelated() -> frozenset[str]:
     return frozenset(text for texts in listed("train", "unrelated").values() for text in texts)
 
 
-def _counted(case: Case) -> NDArray[np.bool_]:
+def counted(case: Case) -> NDArray[np.bool_]:
     """Of a prompt without a right memory only the best candidates count, since the others are all alike."""
     place = np.arange(len(case.right))
     if case.kind in ("question", "plan"):

@@ -38,13 +38,13 @@ _BEST_READ: Final = 3
 # of the probability before it.
 _RERANK_WEIGHT: Final = 0.05
 _MOST_RERANK: Final = 6.0
-_LIKELY_WEIGHT: Final = 0.05
+_LIKELY_WEIGHT: Final = 0.03
 _LEAST_RERANK: Final = 0.001
 # A less probable memory is read only if there is no better one: of 100 that are right, one is less probable.
 _LEAST_LIKELY: Final = 0.01
 # From which logit of its admission a prompt is read together with memories: what no memory concerns costs nothing.
-_LEAST_ADMITTED: Final = -2.5
-_SHA256: Final = "5963ea931272b68d407c3ec0e57effc7833f1e244f6a56cf0a111ac4ceedfceb"
+_LEAST_ADMITTED: Final = -1.5
+_SHA256: Final = "4dc635a263441528db953791b705d8f116bfb64984d6bf5bafae0d526447d4f0"
 _MOST_LOGITS: Final = 10.0
 _MOST_BEARING: Final = 8.0
 _MOST_ADMISSION: Final = 8.0

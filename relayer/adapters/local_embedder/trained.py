@@ -32,7 +32,7 @@ Name = Literal["cross_encoder", "message_layers", "prompt_layers", "relation_rea
 SHA256: Final[dict[Name, str]] = {
     "cross_encoder": "106c7daa25cf0feb9e9954adec89442fdf96906220a0fe69085cdfdd304ef615",
     "message_layers": "469f184c5e549a6def52dd2006ecc3c7d67ab24cd3ca77c3b10bcd6ab9672fbc",
-    "prompt_layers": "8afc36e15ec341ccf3631934de6794a730f74aaadde0793dc85f5c0ff4e2392f",
+    "prompt_layers": "3a6988fa3d334233d4e7de9bac0a6cde10a2ae0758695d9a689fba50e7f35e04",
     "relation_reader": "a6c2f83be5e8b234718c0ef66344e557e4a240c855dc51d357e37062cb749905",
 }
 READ_TOKENS: Final = 96

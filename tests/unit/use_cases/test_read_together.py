@@ -124,6 +124,32 @@ async def test_an_explicit_search_is_not_read(read):
     assert encoder.read == []
 
 
+async def test_an_explicit_search_that_asks_for_it_is_read_and_gets_as_many_as_without(read):
+    house, encoder = read
+    cook = "what must I not cook?"
+    request = RecallRequest(query=cook, limit=4, floor=0.0, rerank=True)
+    hits = (await house.call(recall, request)).memories
+    assert hits[0].text == SAID[1]
+    assert len(hits) == 4
+    assert len(encoder.read) == READ_TOGETHER
+    relevance = [hit.relevance for hit in hits]
+    assert relevance == sorted(relevance, reverse=True)
+    plain = await house.call(recall, RecallRequest(query=cook, limit=4, floor=0.0))
+    assert len(plain.memories) == 4
+    # What was read answers nothing: the order is left to the evidence, and nothing is silenced.
+    encoder.score = -12.0
+    assert len((await house.call(recall, request)).memories) == 4
+
+
+async def test_a_search_that_cannot_be_read_is_answered_by_its_evidence(read):
+    house, encoder = read
+    plain = await house.call(recall, RecallRequest(query=ASKED, limit=5))
+    encoder.fails = True
+    read_in_vain = await house.call(recall, RecallRequest(query=ASKED, limit=5, rerank=True))
+    assert encoder.read
+    assert [hit.text for hit in read_in_vain.memories] == [hit.text for hit in plain.memories]
+
+
 async def test_without_the_cross_encoder_what_was_found_is_told(read):
     house, encoder = read
     encoder.fails = True
@@ -156,7 +182,7 @@ async def test_a_memory_that_is_forgotten_meanwhile_is_not_told(read):
 
 
 DENTIST = "Who is my dentist?"
-SEIDL = "Retired, and a young woman called Seidl has taken over"
+SEIDL = "It is Seidl now"
 
 
 async def replace_dentist(house):
