@@ -662,24 +662,13 @@ class MemoryIndex:
         of_prompt = None
         if reading is not None and judge is not None:
             of_prompt = PromptFacts.from_reading(reading, null, doubt, considered, judge.admission)
-        if judge is None or of_prompt is None or explicit:
-            among = max(k, MOST_READ) if rerank else k
+        if judge is None or of_prompt is None:
             passed, judgement = self._judged(
-                by_meaning, ranked, null, doubt, floor=floor, k=among, reading=reading
+                by_meaning, ranked, null, doubt, floor=floor, k=k, reading=reading
             )
-            if passed and judge is not None and of_prompt is not None:
-                estimate = _estimated(by_meaning, ranked, judge, of_prompt, given=scores or ())
-                known = dict(zip(estimate.best.keys, estimate.reading.likely.tolist(), strict=True))
-                if scores:
-                    passed = reranked(passed, known, scores)
-                    together = np.array([scores.get(key, np.nan) for key in estimate.best.keys])
-                    read = judge.reader.reestimate(estimate.reading, together, of_prompt).likely.tolist()
-                    known |= {key: one for key, one in zip(known, read, strict=True) if key in scores}
-                elif rerank:
-                    unread = to_rerank(passed, known)
-                passed = _each_by_its_own(passed[:k], known, floor, were_read=bool(scores))
         else:
-            passed, unread, judgement = self._chosen(
+            chosen_by = partial(self._found, reading=reading, rerank=rerank) if explicit else self._chosen
+            passed, unread, judgement = chosen_by(
                 by_meaning, ranked, judge, of_prompt, floor=floor, k=k, scores=scores
             )
         if by_terms.any():
@@ -823,6 +812,36 @@ class MemoryIndex:
             passed = [(at, each) for at, each in near if each >= floor]
         hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]
         return hits, SearchJudgement(best, null, doubt)
+
+    def _found(
+        self,
+        candidates: Candidates,
+        ranked: Numbers,
+        judge: PromptQuery,
+        prompt: PromptFacts,
+        *,
+        floor: float,
+        k: int,
+        scores: Mapping[int, float] | None,
+        reading: PromptReading | None,
+        rerank: bool,
+    ) -> tuple[list[Hit], list[Hit], SearchJudgement]:
+        """Return the memories that an explicit search gets, best first, those to read with it, and why."""
+        among = max(k, MOST_READ) if rerank else k
+        passed, judgement = self._judged(
+            candidates, ranked, prompt.null, prompt.doubt, floor=floor, k=among, reading=reading
+        )
+        if not passed:
+            return [], [], judgement
+        best, _, estimated = _estimated(candidates, ranked, judge, prompt, given=scores or ())
+        likely = dict(zip(best.keys, estimated.likely.tolist(), strict=True))
+        unread = to_rerank(passed, likely) if rerank and scores is None else []
+        if scores:
+            passed = reranked(passed, likely, scores)
+            together = np.array([scores.get(key, np.nan) for key in best.keys])
+            read = judge.reader.reestimate(estimated, together, prompt).likely.tolist()
+            likely |= {key: one for key, one in zip(best.keys, read, strict=True) if key in scores}
+        return _each_by_its_own(passed[:k], likely, floor, were_read=bool(scores)), unread, judgement
 
     def _chosen(
         self,

@@ -214,7 +214,7 @@ def _weighing(*weights: float) -> RelevanceReader:
     return RelevanceReader(bearing, bearing.T, flat, flat, together, first)
 
 
-@given(LIKELY, st.floats(-2, 5))
+@given(LIKELY, st.floats(-1.5, 5))
 def test_the_likeliest_memories_of_a_prompt_are_read_with_it(likely, admitted):
     at = to_read(Relevances(likely, admitted))
     assert 1 <= len(at) <= READ_TOGETHER
@@ -223,7 +223,7 @@ def test_the_likeliest_memories_of_a_prompt_are_read_with_it(likely, admitted):
     assert len(at) == READ_TOGETHER or (left < 0.01).all()
 
 
-@given(LIKELY, st.floats(-9, -3))
+@given(LIKELY, st.floats(-9, -1.6))
 def test_a_prompt_that_memories_hardly_concern_is_read_with_none(likely, admitted):
     assert len(to_read(Relevances(likely, admitted))) == 0
 
