@@ -55,6 +55,7 @@ from relayer.search.ranking import (
 )
 from relayer.search.relevance import (
     MOST_READ,
+    READ_TOGETHER,
     CandidateScores,
     PromptFacts,
     RelevanceReader,
@@ -609,6 +610,7 @@ class MemoryIndex:
         prompt: QueryVectors | None = None,
         explicit: bool = False,
         rerank: bool = False,
+        wide: bool = False,
         scores: Mapping[int, float] | None = None,
     ) -> SearchResult:
         """Return the best ``k`` of the allowed memories (None: all) whose relevance is at least ``floor``.
@@ -625,6 +627,8 @@ class MemoryIndex:
                 memory, and chooses those that a prompt gets.
             explicit: whether the caller asked for memories, and gets the best ``k`` in the order of their evidence.
             rerank: whether an explicit search is to be read together with memories, see `relayer.search.relevance.reranked`.
+            wide: whether the caller narrows down what a prompt gets, by a time that it names: there are more memories to read with
+                it, and no fewer if it is uncertain that any of them helps.
             scores: of the memories that were read together with the query, by key, see `relayer.ports.CrossEncoder`, which are
                 candidates then; None before any was, and the result then says which to read.
 
@@ -667,8 +671,10 @@ class MemoryIndex:
                 by_meaning, ranked, null, doubt, floor=floor, k=k, reading=reading
             )
         else:
-            chosen_by = partial(self._found, reading=reading, rerank=rerank) if explicit else self._chosen
-            passed, unread, judgement = chosen_by(
+            choose = partial(self._chosen, wide=wide)
+            if explicit:
+                choose = partial(self._found, reading=reading, rerank=rerank)
+            passed, unread, judgement = choose(
                 by_meaning, ranked, judge, of_prompt, floor=floor, k=k, scores=scores
             )
         if by_terms.any():
@@ -853,6 +859,7 @@ class MemoryIndex:
         floor: float,
         k: int,
         scores: Mapping[int, float] | None,
+        wide: bool,
     ) -> tuple[list[Hit], list[Hit], SearchJudgement]:
         """Return the memories that a prompt gets, best first, those within a hundredth by evidence; and those to read with it."""
         null = prompt.null
@@ -861,11 +868,14 @@ class MemoryIndex:
         best, ranked, reading = _estimated(candidates, ranked, judge, prompt, given=scores or ())
         unread = np.empty(0, np.intp)
         if scores is None:
-            unread = to_read(reading)
+            unread = to_read(reading, MOST_READ if wide else READ_TOGETHER)
         else:
             together = np.array([scores.get(key, np.nan) for key in best.keys])
             reading = judge.reader.reestimate(reading, together, prompt)
-        hits = [_hit(best, at, one, float(ranked[at])) for at, one in enumerate(chosen(reading).tolist())]
+        hits = [
+            _hit(best, at, one, float(ranked[at]))
+            for at, one in enumerate(chosen(reading, few=not wide).tolist())
+        ]
         judgement = SearchJudgement(float(candidates.judged.max()) - prompt.doubt, null, prompt.doubt)
         passed = [hit for hit in hits if hit.relevance >= floor]
         passed.sort(key=lambda hit: -round(hit.relevance, 2))

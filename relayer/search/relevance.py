@@ -359,21 +359,26 @@ class RelevanceReader:
         return Relevances(likely, float(self.prompt_together.logits(decided)))
 
 
-def to_read(reading: Relevances) -> NDArray[np.intp]:
+def to_read(reading: Relevances, most: int = READ_TOGETHER) -> NDArray[np.intp]:
     """Return the positions of the candidates that are to be read together with the prompt, likeliest first."""
     if reading.admitted < _LEAST_ADMITTED:
         return np.empty(0, np.intp)
-    at = np.argsort(-reading.likely, kind="stable")[:READ_TOGETHER]
+    at = np.argsort(-reading.likely, kind="stable")[:most]
     worth_it: NDArray[np.intp] = at[(reading.likely[at] >= _LEAST_LIKELY) | (np.arange(len(at)) == 0)]
     return worth_it
 
 
-def chosen(reading: Relevances) -> Numbers:
-    """Return the relevance of each candidate: from `CHOSEN` on where it belongs in the prompt, below it elsewhere."""
+def chosen(reading: Relevances, *, few: bool = True) -> Numbers:
+    """Return the relevance of each candidate: from `CHOSEN` on where it belongs in the prompt, below it elsewhere.
+
+    Args:
+        reading: their probabilities, and the prompt's admission.
+        few: whether at most `MOST_UNCERTAIN` belong there if it is not certain that any does.
+    """
     likely = reading.likely
     best = float(likely.max(initial=0.0))
     passes = (likely >= LEAST_SHARE * best) & (reading.admitted >= 0)
-    if best < CERTAIN:
+    if few and best < CERTAIN:
         place = np.empty(len(likely), np.int64)
         place[np.argsort(-likely, kind="stable")] = np.arange(len(likely))
         passes &= place < MOST_UNCERTAIN
@@ -403,7 +408,8 @@ def reranked(hits: Sequence[Hit], likely: Mapping[int, float], scores: Mapping[i
     least = min(scores.values())
     given = np.array([(likely.get(hit.key, 0.0), scores.get(hit.key, least)) for hit in hits])
     before, score = _logit(given[:, 0].clip(_LEAST_RERANK)), given[:, 1].clip(-_MOST_RERANK, _MOST_RERANK)
-    more = _LIKELY_WEIGHT * before + _RERANK_WEIGHT * score
+    # What each has more than the least: evidence that fades with time is not negative.
+    more = _LIKELY_WEIGHT * (before - before.min()) + _RERANK_WEIGHT * (score - score.min())
     moved = [hit._replace(evidence=hit.evidence + one) for hit, one in zip(hits, more.tolist(), strict=True)]
     moved.sort(key=lambda hit: -hit.evidence)
     return [hit._replace(relevance=place.relevance) for hit, place in zip(moved, hits, strict=True)]

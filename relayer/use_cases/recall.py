@@ -32,11 +32,13 @@ from relayer.ports import CrossEncoder, EmbeddingModel, QueryVectors
 from relayer.search.index import QueryWords
 from relayer.search.passages import passage_at
 from relayer.search.ranking import ABOUT, ONESELF, Hit, SearchResult, diverse, faded, in_order, without_name
+from relayer.search.relevance import READ_TOGETHER
 from relayer.search.rows import KeyMask
 from relayer.search.terms import TIME_WEIGHT, Times, named_times, nearness
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.fields import DAY_MS, cut
+from relayer.wire.relevance import MOST_UNCERTAIN, PROBABLY_HELPS
 from relayer.writing.drafts import parse_vector
 from relayer.writing.present import PAGE_BYTES, encode_memory
 
@@ -455,6 +457,7 @@ class _Search:
             prompt=self.vectors,
             explicit=not self.request.prompt,
             rerank=self.request.rerank and not past,
+            wide=bool(self.times),
             # Past memories are not read together with a prompt.
             scores=None if past else self.scores,
         )
@@ -469,9 +472,9 @@ async def _read_together(cross: CrossEncoder, search: _Search, prompt: str, dead
         return search
     opened, model = search.opened, search.opened.model
     found = search.among(search.allowed())
-    unread = found.unread
+    unread = _of_the_time(search, found.unread)
     if search.request.named:
-        unread += search.among(search.allowed(search.request.named)).unread
+        unread += _of_the_time(search, search.among(search.allowed(search.request.named)).unread)
     pieces: list[tuple[int, str]] = []
     if search.request.prompt:
         unread += tuple(_led_to(search, unread))
@@ -498,6 +501,18 @@ async def _read_together(cross: CrossEncoder, search: _Search, prompt: str, dead
     await opened.wait_indexed()
     # If the namespace has changed its embedding model meanwhile, it is searched by terms.
     return search if model == opened.model else replace(search, vectors=None, topic=None)
+
+
+def _of_the_time(search: _Search, hits: Sequence[Hit]) -> tuple[Hit, ...]:
+    """Return the hits to read: of about equally likely ones, those of the time that a prompt names."""
+    times, opened = search.times, search.opened
+    if not times or not search.request.prompt:
+        return tuple(hits)
+
+    def worth(hit: Hit) -> float:
+        return hit.relevance + TIME_WEIGHT * nearness(times, opened.hit(hit.key).record.said_at)
+
+    return tuple(sorted(hits, key=worth, reverse=True)[:READ_TOGETHER])
 
 
 def _led_to(search: _Search, found: Sequence[Hit]) -> list[Hit]:
@@ -561,6 +576,8 @@ def _answered(search: _Search) -> _Answer:
         again = search.among(opened.all_but(allowed, kept_out)).hits
         found = replace(found, hits=tuple(hit for hit in again if opened.is_live(opened.id_of_hit(hit.key))))
     hits, penalties = ordered(opened, _distinct(opened, found.hits), shows, request, now, times=times)
+    if request.prompt and times and max((hit.relevance for hit in hits), default=0.0) < PROBABLY_HELPS:
+        hits = hits[:MOST_UNCERTAIN]
     hits = _newest_first(opened, hits, allowed)
     hits = unspoken.told(_with_former(opened, hits, allowed) if search.former else hits)
     named = _named(search, hits)
