@@ -109,7 +109,7 @@ class SearchQuery(NamedTuple):
         passages: the query by terms of long texts' passages, where there are any.
         weight: the weight of its terms, see `relayer.search.ranking.term_weight`.
         worth: returns the importance of memories, given by rising keys; None if nothing was learnt for the model.
-        prompt: what is asked of each memory for a prompt; None for an explicit search.
+        prompt: what is asked of each memory for a prompt, or for a search that is reranked; None for others.
     """
 
     dense: DenseQuery | VectorQuery | None
@@ -683,7 +683,7 @@ class MemoryIndex:
             more, of_terms = self._judged(
                 rest, self._ranked(rest), prior, doubt, floor=floor, k=k, reading=reading
             )
-            passed = sorted(passed + more, key=lambda hit: (-hit.relevance, hit.key))[:k]
+            passed = sorted(passed + more, key=lambda hit: -hit.relevance)[:k]
             judgement = judgement if by_meaning.keys else of_terms
         return SearchResult(
             hits=asked.with_passages(passed),
@@ -845,9 +845,13 @@ class MemoryIndex:
         if scores:
             passed = reranked(passed, likely, scores)
             together = np.array([scores.get(key, np.nan) for key in best.keys])
-            read = judge.reader.reestimate(estimated, together, prompt).likely.tolist()
-            likely |= {key: one for key, one in zip(best.keys, read, strict=True) if key in scores}
-        return _each_by_its_own(passed[:k], likely, floor, were_read=bool(scores)), unread, judgement
+            read = judge.reader.reestimate(estimated, together, prompt).likely[~np.isnan(together)]
+            # What was not read is no likelier than what was: it has the least of their scores.
+            least = float(read.min(initial=1.0))
+            likely = {key: min(one, least) for key, one in likely.items()}
+            likely |= dict(zip([key for key in best.keys if key in scores], read.tolist(), strict=True))
+        were_read = scores is not None
+        return _each_by_its_own(passed, likely, floor, were_read=were_read)[:k], unread, judgement
 
     def _chosen(
         self,
@@ -947,17 +951,19 @@ def _estimated(
 def _each_by_its_own(
     hits: Sequence[Hit], known: Mapping[int, float], floor: float, *, were_read: bool
 ) -> list[Hit]:
-    """Return the hits of an explicit search in their order, each with a relevance of its own.
+    """Return the hits of an explicit search in their order, each with a relevance of its own from `CHOSEN` on.
 
-    Between `CHOSEN` and the relevance of the prompt, a hit is as relevant as it is probable if the best were read together with the
-    query. Otherwise the best has the relevance of the prompt, and the others are as much less relevant as they are less probable:
-    the probabilities before reading would silence real chats, which they were not learnt from. ``known`` are the probabilities.
+    If the best were read together with the query, relevance means what it means for a prompt. Otherwise the best has the relevance
+    of the query, and the others are as much less relevant as they are less probable: the probabilities before reading would silence
+    real chats, which they were not learnt from. ``known`` are the probabilities by key.
     """
     relevant = [hit for hit in hits if hit.relevance >= CHOSEN]
     likely = never_rising([known.get(hit.key, 0.0) for hit in relevant])
-    most = 1.0 if were_read else max(likely[:1], default=0.0)
-    own = [
-        hit._replace(relevance=CHOSEN + (hit.relevance - CHOSEN) * (one / most if most else 1.0))
-        for hit, one in zip(relevant, likely, strict=True)
-    ]
-    return [hit for hit in (*own, *hits[len(own) :]) if hit.relevance >= floor]
+    best = max(likely[:1], default=0.0)
+    own = []
+    for hit, one in zip(relevant, likely, strict=True):
+        share = (1 - CHOSEN) * one if were_read else (hit.relevance - CHOSEN) * (one / best if best else 1.0)
+        own.append(hit._replace(relevance=CHOSEN + share))
+    # A list of questions may be among them and less relevant.
+    rest = [hit for hit in hits if hit.relevance < CHOSEN]
+    return [hit for hit in (*own, *rest) if hit.relevance >= floor]

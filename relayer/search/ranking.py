@@ -363,7 +363,7 @@ class Hit(NamedTuple):
         bm25: BM25 score; 0 if query and memory share no term, None if the query has no text.
         covered: share of the query's terms that the memory covers, weighted by how rare they are.
         spoken: whether the query names the speaker of the memory.
-        evidence: the score that the hit is ordered by: cosine, coverage, speaker, content, and the boost from neighbours.
+        evidence: the score that the hit is ordered by: cosine, coverage, speaker, content, the boost from neighbours, and what reading adds.
         passage: of a long text, the offset of its best passage, in characters.
     """
 

@@ -1,6 +1,7 @@
 """The relevance of each memory to a prompt, which decides which memories a prompt gets that did not ask for any.
 
-An explicit search returns the best memories in the order of their evidence (`relayer.search.ranking`). A prompt gets only those
+An explicit search returns the best memories in the order of their evidence (`relayer.search.ranking`), to which `reranked` adds
+what reading the best of them says. A prompt gets only those
 that help: a `RelevanceReader` of one model's vectors estimates for each of the best candidates the probability that it answers
 the prompt or bears on it, and separately whether the prompt concerns memory at all. The likeliest of them are then read together
 with the prompt (`relayer.ports.CrossEncoder`), and both are estimated again. `chosen` turns them into relevances.
@@ -412,7 +413,8 @@ def reranked(hits: Sequence[Hit], likely: Mapping[int, float], scores: Mapping[i
     more = _LIKELY_WEIGHT * (before - before.min()) + _RERANK_WEIGHT * (score - score.min())
     moved = [hit._replace(evidence=hit.evidence + one) for hit, one in zip(hits, more.tolist(), strict=True)]
     moved.sort(key=lambda hit: -hit.evidence)
-    return [hit._replace(relevance=place.relevance) for hit, place in zip(moved, hits, strict=True)]
+    places = sorted((hit.relevance for hit in hits), reverse=True)
+    return [hit._replace(relevance=place) for hit, place in zip(moved, places, strict=True)]
 
 
 @cache

@@ -400,7 +400,7 @@ class _Search:
         vectors: of the query, by the namespace's model; None if there are none.
         topic: see `_topic`.
         passing: the keys that pass the request's conditions; None for all.
-        scores: see `MemoryIndex.search`.
+        scores: see `MemoryIndex.search`. Past memories are not read.
         found: the result among the allowed memories, if it is known already.
     """
 
@@ -458,8 +458,7 @@ class _Search:
             explicit=not self.request.prompt,
             rerank=self.request.rerank and not past,
             wide=bool(self.times),
-            # Past memories are not read together with a prompt.
-            scores=None if past else self.scores,
+            scores=self.scores if self.scores is None or not past else {},
         )
 
 
@@ -497,10 +496,21 @@ async def _read_together(cross: CrossEncoder, search: _Search, prompt: str, dead
         scores: dict[int, float] = {}
         for (key, _), score in zip(pieces, read.tolist(), strict=True):
             scores[key] = max(score, scores.get(key, score))
-        search = replace(search, scores=scores)
+        search = replace(search, scores=_with_repeated(opened, found.hits, scores))
     await opened.wait_indexed()
     # If the namespace has changed its embedding model meanwhile, it is searched by terms.
     return search if model == opened.model else replace(search, vectors=None, topic=None)
+
+
+def _with_repeated(
+    opened: OpenNamespace, hits: Sequence[Hit], scores: Mapping[int, float]
+) -> dict[int, float]:
+    """Return the scores by hit key, also of those hits that have the same text as one that was read."""
+    if not opened.repeats_texts:
+        return dict(scores)
+    by_text = {opened.state_of_hit(key).content: score for key, score in scores.items()}
+    texts = ((hit.key, opened.state_of_hit(hit.key).content) for hit in hits)
+    return {key: by_text[text] for key, text in texts if text in by_text} | dict(scores)
 
 
 def _of_the_time(search: _Search, hits: Sequence[Hit]) -> tuple[Hit, ...]:
@@ -663,7 +673,7 @@ def _named(search: _Search, hits: Sequence[Hit]) -> list[Hit]:
 
 def _together(found: SearchResult, past: SearchResult, count: int) -> SearchResult:
     """Merge live and past hits into one order, by relevance; the relevance of each was decided by a search of its own."""
-    hits = sorted((*found.hits, *past.hits), key=lambda hit: (-hit.relevance, hit.key))
+    hits = sorted((*found.hits, *past.hits), key=lambda hit: -hit.relevance)
     return replace(
         found,
         hits=tuple(hits[:count]),

@@ -432,8 +432,8 @@ class RecallRequest(_Search):
     it names come first among them, and of the rest there are few. With ``prompt`` the query is a prompt that did not ask for
     memories: at the default floor it gets only those that probably help, while other requests get the best ``limit``. With ``prompt``
     or ``unasked``, wishes not to be reminded are honoured: see `RecallResponse.unmentioned`. With ``former`` as well, a prompt that asks
-    how something was before gets what was replaced: see `RecallResponse.former`. With ``rerank`` the best five are read together
-    with the query, by the cross-encoder that reads prompts, which orders them better and takes 50 ms of processor time more.
+    how something was before gets what was replaced: see `RecallResponse.former`. With ``rerank``, and a query of at most 400 bytes,
+    the three best and the two likeliest are read together with it, as prompts are; that takes 50 ms of processor time more.
     """
 
     query: Text | None = None
@@ -466,7 +466,7 @@ class Evidence(Answer):
 
     ``covered`` is the share of the query's terms that it has, rare ones for more, ``speaker`` whether the query names
     who said it, and ``score`` what it ranks by (cosine with the query less the names of speakers, covered share, speaker,
-    how much it tells, and what better neighbours in the conversation lend) before its ``penalty``.
+    how much it tells, what better neighbours in the conversation lend, and what reading it adds) before its ``penalty``.
     """
 
     cosine: float | None = None

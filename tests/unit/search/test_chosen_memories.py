@@ -14,7 +14,7 @@ from relayer.lib.n_grams import read_prompt
 from relayer.ports import QueryVectors
 from relayer.search import relevance
 from relayer.search.baseline import PRIORS, Calibration, shipped_priors
-from relayer.search.index import MemoryIndex
+from relayer.search.index import MemoryIndex, _each_by_its_own
 from relayer.search.ranking import Baseline, Hit
 from relayer.search.relevance import (
     READ_TOGETHER,
@@ -152,6 +152,17 @@ def test_a_hit_that_was_not_read_passes_none_that_is_as_likely(scores):
     assert sorted(keys) == [0, 1, 2, 3, 4, 5]
     for unread in {4, 5} - scores.keys():
         assert keys[:unread] == [key for key in keys if key < unread]
+
+
+@pytest.mark.parametrize("were_read", [False, True])
+def test_a_hit_below_less_relevant_ones_is_neither_lost_nor_told_twice(were_read):
+    hits = _hits(0.6, 0.05, 0.5)
+    told = _each_by_its_own(hits, {0: 0.8, 1: 0.01, 2: 0.4}, 0.0, were_read=were_read)
+    assert [hit.key for hit in told] == [0, 2, 1]
+    relevance = [hit.relevance for hit in told]
+    assert relevance == sorted(relevance, reverse=True)
+    if were_read:
+        assert relevance[0] == pytest.approx(CHOSEN + (1 - CHOSEN) * 0.8)
 
 
 def test_the_best_hits_and_the_likeliest_are_read_with_a_query():

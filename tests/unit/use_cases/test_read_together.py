@@ -141,6 +141,28 @@ async def test_an_explicit_search_that_asks_for_it_is_read_and_gets_as_many_as_w
     assert len((await house.call(recall, request)).memories) == 4
 
 
+async def test_copies_of_a_text_stay_together_and_lift_nothing_else(read):
+    house, _ = read
+    copies = [{"text": "I must not eat lupins", "metadata": {"n": number}} for number in range(6)]
+    await house.call(remember, RememberRequest(items=copies))
+    request = RecallRequest(query="What can I not eat?", limit=12, floor=0.0, rerank=True)
+    hits = (await house.call(recall, request)).memories
+    at = [number for number, hit in enumerate(hits) if hit.text == "I must not eat lupins"]
+    assert len(at) == 6
+    assert at[-1] - at[0] <= 6
+    assert all(hit.relevance > 0.5 for hit in hits if hit.text in {"I must not eat lupins", SAID[1]})
+    assert all(hit.relevance < 0.4 for hit in hits if hit.text not in {"I must not eat lupins", SAID[1]})
+
+
+async def test_what_was_replaced_does_not_come_before_the_answer(read):
+    house, _ = read
+    await replace_dentist(house)
+    request = RecallRequest(query="Do I have pets?", limit=5, floor=0.0, rerank=True, include=["superseded"])
+    hits = (await house.call(recall, request)).memories
+    assert hits[0].text == SAID[10]
+    assert next(hit for hit in hits if hit.text == SAID[3]).relevance < 0.5
+
+
 async def test_a_search_that_cannot_be_read_is_answered_by_its_evidence(read):
     house, encoder = read
     plain = await house.call(recall, RecallRequest(query=ASKED, limit=5))
