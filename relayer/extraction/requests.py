@@ -179,6 +179,43 @@ def is_one_off(text: str) -> bool:
     return has_words(text)
 
 
+@cache
+def _stays(name: str) -> re.Pattern[str]:
+    return re.compile("|".join(read_data("stays.toml")[name].values()))
+
+
+def is_for_today(text: str) -> bool:
+    """Return whether a text says of what it asks for that it holds for this day, so that it is no rule for later ones.
+
+    Example:
+        >>> is_for_today("keep answers short today"), is_for_today("keep answers short")
+        (True, False)
+    """
+    return _stays("today").search(text.casefold()) is not None
+
+
+# More words, or letters where words are not separated, say more than that something stays as it is.
+_MOST_WORDS_UNCHANGED: Final = 5
+_MOST_LETTERS_UNCHANGED: Final = 12
+
+
+def says_unchanged(clause: str) -> bool:
+    """Return whether a short clause says that something stays as it is, and nothing else.
+
+    Example:
+        >>> [says_unchanged(text) for text in ("same time", "flute stays", "same time but on Mondays", "same at 5")]
+        [True, True, False, False]
+    """
+    plain = clause.casefold().strip()
+    if UNSPACED.search(plain):
+        is_long = len(plain) > _MOST_LETTERS_UNCHANGED
+    else:
+        is_long = len(plain.split()) > _MOST_WORDS_UNCHANGED
+    if is_long or any(map(str.isdigit, plain)) or _stays("but").search(plain):
+        return False
+    return _stays("unchanged").search(plain) is not None
+
+
 def orders_text(sentence: str) -> bool:
     """Return whether a sentence asks for one text to be written or changed.
 

@@ -262,6 +262,13 @@ _GIVEN = re.compile(
     r"\s*+(?:[\"“”„«「『][^\n]*(?:\n[^\n]*)*?[\"“”»」』][.。]?+[ \t]*+(?=\n|\Z)|>[^\n]*+(?:\n[ \t]*+>[^\n]*+)*+)"
 )
 _QUOTED = re.compile(r"(?:^[ \t]*+>[^\n]*+\n?+)++", re.MULTILINE)
+# The beginning of a line, and the text behind it that it may ask to work on: "can you summarise this: '...'", "translate to Spanish - ...".
+_GIVEN_BEHIND = re.compile(
+    rf"^(?P<asked>[^\n:]{{2,{_BEGINNING}}}[:\uff1a])[ \t]*"
+    r"(?P<text>[\"'\u2018\u201c\u201e\u00ab\u300c\u300e][^\n]+[\"'\u2019\u201c\u201d\u00bb\u300d\u300f])"
+    r"|^(?P<short>[^\n:,]{2,40}?) [-\u2013\u2014] (?P<rest>[^\n]+)$",
+    re.MULTILINE,
+)
 # What a line that is no item of a list ends with: a sentence's end, or a colon.
 _ENDED = (".", "!", "?", "…", "。", "！", "？", "؟", "۔", "।", *_COLONS)  # noqa: RUF001 - marks of other scripts
 # The logit from which it is certain that a sentence is worth keeping.
@@ -424,6 +431,10 @@ def _without_other_people(prose: str) -> str:
             text = prose[line.end() : end]
             others = (span for span in split_sentences(text) if not asks_to_remember(text[slice(*span)]))
             return prose[: line.end()] + without(text, others) + prose[end:]
+    for given in islice(_GIVEN_BEHIND.finditer(prose), _MOST_READ_OF_TURN):
+        if is_errand_with_text(given["asked"] or given["short"]):
+            start, end = given.span("text" if given["asked"] else "rest")
+            prose = prose[:start] + blank(prose[start:end]) + prose[end:]
     return prose
 
 

@@ -118,6 +118,8 @@ _SHORTEST_NAME = 3
 _BEFORE_A_DATE = frozenset(
     {"am", "vom", "zum", "ab", "seit", "bis", "den", "der", "dem", "im", "ins", "die", "dnia", "od", "do"}
 )
+# A number after one of these is an hour: "freitags schon um 14. abholen darf auch oma".
+_BEFORE_AN_HOUR = frozenset({"um", "gegen", "at", "om", "à", "alle", "às", "las"})
 _DATE = re.compile(r"(?<![\d.])\d{1,2}\.\s?\d{1,2}$")
 # Signs that need no space after them, and those that do.
 LIST_MARK = r"(?:[・•●○■□▪◦‣☐☑✓✔①-⑳❶-❿][ \t]*+|(?:[-*•]|\d{1,3}[.)])[ \t]++)"
@@ -186,6 +188,8 @@ def _is_ordinal(number: re.Match[str], following: str) -> bool:
     if len(number[2]) > _SURE_DIGITS:
         # "The rent is 800. it goes up" is no ordinal.
         return False
+    if number[1].lower() in _BEFORE_AN_HOUR:
+        return lower == "uhr"
     return following[0].islower() or (number[1].lower() in _BEFORE_A_DATE and following[0].isalpha())
 
 

@@ -43,7 +43,7 @@ from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
 from relayer.extraction.persons import other_person
-from relayer.extraction.requests import is_one_off
+from relayer.extraction.requests import is_for_today, is_one_off
 from relayer.lib.scheduler import Turns
 from relayer.lib.work import Deadline
 from relayer.log import creation
@@ -386,7 +386,7 @@ class OpenNamespace:
             if memory is None:
                 return None
             essential = essential_of(memory.text)
-            left_out = essential == "style" and is_one_off(memory.text)
+            left_out = essential == "style" and (is_one_off(memory.text) or is_for_today(memory.text))
             if essential in {"style", "identity"}:
                 # How a manager wants mails, or where an aunt lives, says nothing of the speaker; the name of a wife does.
                 person = other_person(memory.text)

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from relayer.domain import operations as ops
 from relayer.domain.operations import Record
 from relayer.errors import EmbedderUnavailable
+from relayer.extraction.requests import says_unchanged
 from relayer.extraction.words import guess_language, is_question, split_sentences
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -64,7 +65,7 @@ FOLLOWS_FROM = 0.8
 # Likelihoods nearer to 0 or 1 count as that one.
 _LEAST = 1e-4
 # The likelihood from which the clauses around the one that is over go with it.
-_GOES_WITH_FROM = 0.93
+_GOES_WITH_FROM = 0.96
 # Words that join two statements without a comma, by language.
 _AND = {
     "de": "und", "en": "and", "es": "y", "fr": "et", "hi": "और", "it": "e", "nl": "en", "pl": "i", "pt": "e", "ru": "и", "tr": "ve",
@@ -180,15 +181,19 @@ async def classify(
     near = replaceable + [
         one for one in near if one not in replaceable and (derived or not one.memory.is_live)
     ]
+    told = without_unchanged(new.text)
+    if not told:
+        return NOTHING_KNOWN
     spans = [clauses_of(one.memory, over.get(one.memory.id, ())) for one in near]
     said = [
         [one.memory.record.text[slice(*span)] for span in own] for one, own in zip(near, spans, strict=True)
     ]
-    found = await relations(ctx.relations, [(clauses, new.text) for clauses in said])
+    found = await relations(ctx.relations, [(clauses, told) for clauses in said])
     for (memory, *_), relation in sorted(zip(near, found, strict=True), key=lambda pair: -pair[1].same):
         # A statement that repeats a live one is kept, because the reader takes some that differ in a detail for a repetition. The log
         # refuses what repeats a forgotten one.
-        if (derived or not memory.is_live) and says_the_same(memory.text, new.text, relation):
+        repeats = told == new.text and says_the_same(memory.text, told, relation)
+        if repeats and (derived or not memory.is_live):
             return MergeDecision(duplicate_of=memory.id)
     if not replaceable:
         return NOTHING_KNOWN
@@ -196,7 +201,7 @@ async def classify(
         Candidate(relation, one.cosine, one.covered)
         for one, relation in zip(replaceable, found, strict=False)
     ]
-    weighed = likely_over(candidates, new.text)
+    weighed = likely_over(candidates, told)
     best = int(np.argmax(weighed))
     memory, relation = replaceable[best].memory, found[best]
     read = max(relation.replaces, relation.likeliest)
@@ -208,6 +213,18 @@ async def classify(
             over.setdefault(memory.id, []).append(part or ops.WHOLE)
             return MergeDecision(replaces=memory.id, span=part)
     return MergeDecision(follows=memory.id) if read >= FOLLOWS_FROM else NOTHING_KNOWN
+
+
+def without_unchanged(text: str) -> str:
+    """Return a newer text without the clauses that say that something stays as it is; the reader takes these for changes of it.
+
+    Example:
+        >>> without_unchanged("Swimming is on Mondays now, same time. Flute stays.")
+        'Swimming is on Mondays now,'
+    """
+    clauses = [text[slice(*span)].strip() for span in clause_spans(text)]
+    kept = [clause for clause in clauses if not says_unchanged(clause)]
+    return text if len(kept) == len(clauses) else " ".join(kept)
 
 
 class Candidate(NamedTuple):

@@ -57,6 +57,24 @@ def test_after_a_plain_correction_only_the_new_value_is_told(site, first, then, 
     assert old not in found
 
 
+UNCHANGED = [
+    ("lina hat dienstags schwimmen um 16 uhr und donnerstags flöte bei frau brandt, theo turnt freitags", "schwimmen ist jetzt mittwochs statt dienstags, gleiche uhrzeit. flöte bleibt", "wann hat lina flöte?", "donnerstags flöte"),
+    ("mi proveedor de papel es Torras, pido los jueves antes de las 12 y el pedido minimo son 150 euros", "he dejado Torras, ahora el papel me lo trae Cartolina Sur, mismo dia de pedido", "¿que dia pido el papel?", "jueves"),
+    ("standup is 9:45, retro is fridays at 4pm", "standup moved to 11, retro stays", "when is retro?", "4pm"),
+    ("kita macht um 16 uhr zu, freitags schon um 14. abholen darf auch oma renate", "oma renate darf nicht mehr abholen, nur noch serkan oder ich", "wann macht die kita freitags zu?", "14"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "then", "question", "kept"), UNCHANGED)
+def test_what_is_said_to_stay_as_it_is_stays(site, first, then, question, kept):
+    plugin = site.plugin()
+    for number, text in enumerate((first, then)):
+        say(plugin, text, key=f"agent:main:chat-{number}", answer="")
+    assert not any(kept in part["text"] for memory in site.memories() for part in memory["replaced"])
+    assert kept in " ".join(memory["text"] for memory in site.memories())
+    assert kept in recall(plugin, question, session_key="agent:main:later").prompt
+
+
 MOVED = "The pottery workshop changed rooms, it's in room 118 now"
 DENTIST, NEW_DENTIST = "My dentist is Dr. Okafor", "I switched dentists, it's Dr. Lim now"
 

@@ -375,6 +375,27 @@ def test_a_text_to_be_translated_or_answered_says_nothing_of_the_user(errand):
     assert not said(f"{errand}\n\n{LETTER}")
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "can you summarise this for me: 'I am a vegetarian and live in Kassel.'",
+        "Übersetze bitte: „Ich wohne in Kassel und bin Vegetarierin.“",
+        "请翻译：“我住在南京，对花生过敏。”",
+        "translate to spanish - I'm allergic to penicillin and I live in Kassel",
+    ],
+)
+def test_a_text_to_be_translated_on_the_same_line_says_nothing_of_the_user(asked):
+    assert not said(asked)
+    assert [one.text for one in said(f"{asked}\nMy sister Ines lives in Ulm.")] == [
+        "My sister Ines lives in Ulm."
+    ]
+
+
+def test_a_dash_or_a_quotation_of_oneself_hides_nothing():
+    for told in ("My sister Ines lives in Ulm - she has two dogs.", "Our rule is: 'no deploys on Fridays'."):
+        assert told in " ".join(one.text for one in said(told))
+
+
 def test_what_is_said_after_a_quoted_text_to_be_translated_is_kept():
     found = said(f'Translate this into French:\n"{LETTER}"\nMy sister Ines lives in Ulm.')
     assert [one.text for one in found] == ["My sister Ines lives in Ulm."]

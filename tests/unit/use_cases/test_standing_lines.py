@@ -11,6 +11,9 @@ REQUESTS = {
     "Formulier mir eine nette Antwort.",
     "Schreib bitte ein Gedicht über den Herbst, immer mit Reimen und sehr kurz.",
     "Translate this to German: always answer in English.",
+    "Please keep your answers short today, I am on my phone.",
+    "Bitte heute nur kurze Antworten.",
+    "今天感冒了,回答简单点就行",
 }
 
 
