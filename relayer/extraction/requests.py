@@ -181,6 +181,7 @@ def is_one_off(text: str) -> bool:
 
 @cache
 def _stays(name: str) -> re.Pattern[str]:
+    # Of all languages: of a few words, the language is often guessed wrong.
     return re.compile("|".join(read_data("stays.toml")[name].values()))
 
 
@@ -188,7 +189,7 @@ def is_for_today(text: str) -> bool:
     """Return whether a text says of what it asks for that it holds for this day, so that it is no rule for later ones.
 
     Example:
-        >>> is_for_today("keep answers short today"), is_for_today("keep answers short")
+        >>> is_for_today("keep answers short today"), is_for_today("from today on, keep answers short")
         (True, False)
     """
     return _stays("today").search(text.casefold()) is not None
@@ -197,6 +198,7 @@ def is_for_today(text: str) -> bool:
 # More words, or letters where words are not separated, say more than that something stays as it is.
 _MOST_WORDS_UNCHANGED: Final = 5
 _MOST_LETTERS_UNCHANGED: Final = 12
+_MARKS: Final = " \t\n.,;:!…。，、；！～"  # noqa: RUF001 - full-width marks are the point
 
 
 def says_unchanged(clause: str) -> bool:
@@ -206,14 +208,17 @@ def says_unchanged(clause: str) -> bool:
         >>> [says_unchanged(text) for text in ("same time", "flute stays", "same time but on Mondays", "same at 5")]
         [True, True, False, False]
     """
-    plain = clause.casefold().strip()
+    plain = clause.casefold().strip(_MARKS)
     if UNSPACED.search(plain):
         is_long = len(plain) > _MOST_LETTERS_UNCHANGED
     else:
         is_long = len(plain.split()) > _MOST_WORDS_UNCHANGED
-    if is_long or any(map(str.isdigit, plain)) or _stays("but").search(plain):
+    found = None if is_long or any(map(str.isdigit, plain)) else _stays("unchanged").search(plain)
+    if found is None:
         return False
-    return _stays("unchanged").search(plain) is not None
+    # "Not the same", "stays with us now".
+    rest = f"{plain[: found.start()]} {plain[found.end() :]}"
+    return not (_stays("but").search(rest) or _stays("now").search(found[0]))
 
 
 def orders_text(sentence: str) -> bool:

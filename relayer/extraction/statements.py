@@ -262,11 +262,10 @@ _GIVEN = re.compile(
     r"\s*+(?:[\"“”„«「『][^\n]*(?:\n[^\n]*)*?[\"“”»」』][.。]?+[ \t]*+(?=\n|\Z)|>[^\n]*+(?:\n[ \t]*+>[^\n]*+)*+)"
 )
 _QUOTED = re.compile(r"(?:^[ \t]*+>[^\n]*+\n?+)++", re.MULTILINE)
-# The beginning of a line, and the text behind it that it may ask to work on: "can you summarise this: '...'", "translate to Spanish - ...".
+# The beginning of a line, and a text in quotation marks behind it that it may ask to work on: "can you summarise this: '...'".
 _GIVEN_BEHIND = re.compile(
-    rf"^(?P<asked>[^\n:]{{2,{_BEGINNING}}}[:\uff1a])[ \t]*"
-    r"(?P<text>[\"'\u2018\u201c\u201e\u00ab\u300c\u300e][^\n]+[\"'\u2019\u201c\u201d\u00bb\u300d\u300f])"
-    r"|^(?P<short>[^\n:,]{2,40}?) [-\u2013\u2014] (?P<rest>[^\n]+)$",
+    rf"^(?P<asked>[^\n:\uff1a]{{2,{_BEGINNING}}}[:\uff1a])[ \t]*"
+    r"(?P<text>[\"'\u2018\u201c\u201e\u00ab\u300c\u300e][^\n]+?[\"'\u2019\u201c\u201d\u00bb\u300d\u300f](?!\w))",
     re.MULTILINE,
 )
 # What a line that is no item of a list ends with: a sentence's end, or a colon.
@@ -432,8 +431,8 @@ def _without_other_people(prose: str) -> str:
             others = (span for span in split_sentences(text) if not asks_to_remember(text[slice(*span)]))
             return prose[: line.end()] + without(text, others) + prose[end:]
     for given in islice(_GIVEN_BEHIND.finditer(prose), _MOST_READ_OF_TURN):
-        if is_errand_with_text(given["asked"] or given["short"]):
-            start, end = given.span("text" if given["asked"] else "rest")
+        if is_errand_with_text(given["asked"]):
+            start, end = given.span("text")
             prose = prose[:start] + blank(prose[start:end]) + prose[end:]
     return prose
 

@@ -119,7 +119,7 @@ _BEFORE_A_DATE = frozenset(
     {"am", "vom", "zum", "ab", "seit", "bis", "den", "der", "dem", "im", "ins", "die", "dnia", "od", "do"}
 )
 # A number after one of these is an hour: "freitags schon um 14. abholen darf auch oma".
-_BEFORE_AN_HOUR = frozenset({"um", "gegen", "at", "om", "à", "alle", "às", "las"})
+_BEFORE_AN_HOUR = frozenset({"um", "at", "om", "à", "às", "las"})
 _DATE = re.compile(r"(?<![\d.])\d{1,2}\.\s?\d{1,2}$")
 # Signs that need no space after them, and those that do.
 LIST_MARK = r"(?:[・•●○■□▪◦‣☐☑✓✔①-⑳❶-❿][ \t]*+|(?:[-*•]|\d{1,3}[.)])[ \t]++)"

@@ -960,10 +960,12 @@ def _each_by_its_own(
     relevant = [hit for hit in hits if hit.relevance >= CHOSEN]
     likely = never_rising([known.get(hit.key, 0.0) for hit in relevant])
     best = max(likely[:1], default=0.0)
-    own = []
-    for hit, one in zip(relevant, likely, strict=True):
-        share = (1 - CHOSEN) * one if were_read else (hit.relevance - CHOSEN) * (one / best if best else 1.0)
-        own.append(hit._replace(relevance=CHOSEN + share))
+    own = [
+        (1 - CHOSEN) * one if were_read else (hit.relevance - CHOSEN) * (one / best if best else 1.0)
+        for hit, one in zip(relevant, likely, strict=True)
+    ]
     # A list of questions may be among them and less relevant.
     rest = [hit for hit in hits if hit.relevance < CHOSEN]
-    return [hit for hit in (*own, *rest) if hit.relevance >= floor]
+    each = [CHOSEN + one for one in never_rising(own)] + never_rising([hit.relevance for hit in rest])
+    ordered = zip((*relevant, *rest), each, strict=True)
+    return [hit._replace(relevance=one) for hit, one in ordered if one >= floor]

@@ -399,7 +399,7 @@ def to_rerank(hits: Sequence[Hit], likely: Mapping[int, float]) -> list[Hit]:
 
 
 def reranked(hits: Sequence[Hit], likely: Mapping[int, float], scores: Mapping[int, float]) -> list[Hit]:
-    """Return the hits of an explicit search in a new order; each place keeps its relevance.
+    """Return the hits of an explicit search in a new order; their relevance falls along it as before.
 
     Args:
         hits: best first.

@@ -490,27 +490,29 @@ async def _read_together(cross: CrossEncoder, search: _Search, prompt: str, dead
     pieces = pieces[:_MOST_PIECES]
     if not pieces:
         return replace(search, found=found)
+    # Before the entries that may come meanwhile.
+    copies = _copies(opened, dict(pieces), found.hits) if search.request.rerank else {}
     with suppress(AccountBusy, EmbedderUnavailable, QueueFull, TimeoutError):
         async with asyncio.timeout(deadline.remaining() * _READING_SHARE):
             read = await cross.scores(prompt, [piece for _, piece in pieces])
         scores: dict[int, float] = {}
         for (key, _), score in zip(pieces, read.tolist(), strict=True):
             scores[key] = max(score, scores.get(key, score))
-        search = replace(search, scores=_with_repeated(opened, found.hits, scores))
+        search = replace(
+            search, scores={key: scores[copy] for key, copy in copies.items() if copy in scores} | scores
+        )
     await opened.wait_indexed()
     # If the namespace has changed its embedding model meanwhile, it is searched by terms.
     return search if model == opened.model else replace(search, vectors=None, topic=None)
 
 
-def _with_repeated(
-    opened: OpenNamespace, hits: Sequence[Hit], scores: Mapping[int, float]
-) -> dict[int, float]:
-    """Return the scores by hit key, also of those hits that have the same text as one that was read."""
+def _copies(opened: OpenNamespace, read: Iterable[int], hits: Sequence[Hit]) -> dict[int, int]:
+    """Return by hit key the key of a hit that is read and has the same text."""
     if not opened.repeats_texts:
-        return dict(scores)
-    by_text = {opened.state_of_hit(key).content: score for key, score in scores.items()}
+        return {}
+    by_text = {opened.state_of_hit(key).content: key for key in read}
     texts = ((hit.key, opened.state_of_hit(hit.key).content) for hit in hits)
-    return {key: by_text[text] for key, text in texts if text in by_text} | dict(scores)
+    return {key: by_text[text] for key, text in texts if text in by_text}
 
 
 def _of_the_time(search: _Search, hits: Sequence[Hit]) -> tuple[Hit, ...]:

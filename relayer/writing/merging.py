@@ -175,24 +175,24 @@ async def classify(
         one async for one in _nearest(opened, new, vector) if ops.WHOLE not in over.get(one.memory.id, ())
     ]
     # Only what the user said may call an existing memory into question.
-    may_replace = new.trust is Trust.USER and not new.suspect
+    told = without_unchanged(new.text)
+    may_replace = new.trust is Trust.USER and not new.suspect and told != ""
     replaceable = [one for one in near if may_replace and _may_be_replaced(one.memory, new)][:REPLACED_AMONG]
     # Those that may be replaced come first.
     near = replaceable + [
         one for one in near if one not in replaceable and (derived or not one.memory.is_live)
     ]
-    told = without_unchanged(new.text)
-    if not told:
-        return NOTHING_KNOWN
     spans = [clauses_of(one.memory, over.get(one.memory.id, ())) for one in near]
     said = [
         [one.memory.record.text[slice(*span)] for span in own] for one, own in zip(near, spans, strict=True)
     ]
-    found = await relations(ctx.relations, [(clauses, told) for clauses in said])
-    for (memory, *_), relation in sorted(zip(near, found, strict=True), key=lambda pair: -pair[1].same):
+    read = [told if one in replaceable else new.text for one in near]
+    found = await relations(ctx.relations, list(zip(said, read, strict=True)))
+    same = sorted(zip(near, found, read, strict=True), key=lambda each: -each[1].same)
+    for (memory, *_), relation, text in same:
         # A statement that repeats a live one is kept, because the reader takes some that differ in a detail for a repetition. The log
         # refuses what repeats a forgotten one.
-        repeats = told == new.text and says_the_same(memory.text, told, relation)
+        repeats = text == new.text and says_the_same(memory.text, text, relation)
         if repeats and (derived or not memory.is_live):
             return MergeDecision(duplicate_of=memory.id)
     if not replaceable:
@@ -204,15 +204,15 @@ async def classify(
     weighed = likely_over(candidates, told)
     best = int(np.argmax(weighed))
     memory, relation = replaceable[best].memory, found[best]
-    read = max(relation.replaces, relation.likeliest)
+    likeliest = max(relation.replaces, relation.likeliest)
     needed = CLAUSE_SURE_FROM if len(spans[best]) > 1 else SURE_FROM
-    if read >= REPLACES_FROM and weighed[best] >= needed and not memory.record.pinned:
+    if likeliest >= REPLACES_FROM and weighed[best] >= needed and not memory.record.pinned:
         part = part_over(memory.record.text, spans[best], relation)
         gone = memory.record.text[slice(*part)] if part else memory.text
         if can_end(new.text, gone) and not hides_harm(new.text, gone) and not is_true_until_then(new, gone):
             over.setdefault(memory.id, []).append(part or ops.WHOLE)
             return MergeDecision(replaces=memory.id, span=part)
-    return MergeDecision(follows=memory.id) if read >= FOLLOWS_FROM else NOTHING_KNOWN
+    return MergeDecision(follows=memory.id) if likeliest >= FOLLOWS_FROM else NOTHING_KNOWN
 
 
 def without_unchanged(text: str) -> str:

@@ -381,7 +381,7 @@ def test_a_text_to_be_translated_or_answered_says_nothing_of_the_user(errand):
         "can you summarise this for me: 'I am a vegetarian and live in Kassel.'",
         "Übersetze bitte: „Ich wohne in Kassel und bin Vegetarierin.“",
         "请翻译：“我住在南京，对花生过敏。”",
-        "translate to spanish - I'm allergic to penicillin and I live in Kassel",
+        "Translate this: 'I don't eat meat, and I live in Kassel.'",
     ],
 )
 def test_a_text_to_be_translated_on_the_same_line_says_nothing_of_the_user(asked):
@@ -391,8 +391,13 @@ def test_a_text_to_be_translated_on_the_same_line_says_nothing_of_the_user(asked
     ]
 
 
-def test_a_dash_or_a_quotation_of_oneself_hides_nothing():
-    for told in ("My sister Ines lives in Ulm - she has two dogs.", "Our rule is: 'no deploys on Fridays'."):
+def test_what_is_asked_to_be_remembered_after_a_quoted_text_is_kept():
+    found = said("Translate this: 'hola'. Remember that I don't eat meat.")
+    assert [one.text for one in found] == ["Remember that I don't eat meat."]
+
+
+def test_a_quotation_of_ones_own_hides_nothing():
+    for told in ("My sister Ines lives in Ulm.", "Our rule is: 'no deploys on Fridays'."):
         assert told in " ".join(one.text for one in said(told))
 
 
