@@ -1,10 +1,10 @@
 """The relevance of each memory to a prompt, which decides which memories a prompt gets that did not ask for any.
 
 An explicit search returns the best memories in the order of their evidence (`relayer.search.ranking`), to which `reranked` adds
-what reading the best of them says. A prompt gets only those
-that help: a `RelevanceReader` of one model's vectors estimates for each of the best candidates the probability that it answers
-the prompt or bears on it, and separately whether the prompt concerns memory at all. The likeliest of them are then read together
-with the prompt (`relayer.ports.CrossEncoder`), and both are estimated again. `chosen` turns them into relevances.
+what reading the best of them says. A prompt gets only those that help: a `RelevanceReader` of one model's vectors estimates for each
+of the best candidates the probability that it answers the prompt or bears on it, and separately whether the prompt concerns memory at
+all. The likeliest of them are then read together with the prompt (`relayer.ports.CrossEncoder`), and both are estimated again.
+`chosen` turns them into relevances.
 ``python -m bench.relevance`` learns the weights from ``bench/sets`` and reports what they choose.
 """
 
