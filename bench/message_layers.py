@@ -30,24 +30,26 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bench import message_reader
+from bench import message_reader, standing
 from bench.message_reader import Case
 from bench.relation_reader import Layer, written_layers
 from relayer.adapters.local_embedder.e5 import E5, WeightsFile, centre_file, last_layers, model_file
 from relayer.adapters.local_embedder.trained import LENGTH, READ_TOKENS, trained_file
-from relayer.lib.n_grams import KINDS, MESSAGE_CLASSES, beginning_and_end
+from relayer.lib.n_grams import ESSENTIALS, KINDS, MESSAGE_CLASSES, beginning_and_end
 
 _BATCH = 48
 _RATE, _HEAD_RATE = 8e-5, 2e-3
 _WARM_UP = 50
 _SMOOTHED = 0.05
 _OF_KIND = 0.5
+# Short news are few, and so are short essential statements.
+_OF_BRIEF = 3.0
 # Of each language and class, so many texts at most are learnt from; the rest are alike.
-_MOST = {"keep": 340, "one_off": 100, "question": 220}
+_MOST = {"keep": 340, "one_off": 100, "question": 220, "none": 300}
 # What was written for the purpose is learnt from whole. What is said of a class that there is little of counts more.
 _COUNTS = {"hedge": 2.0, "courtesy": 1.0, "unreal": 1.3, "result": 1.5}
 
-HEADS: dict[str, Sequence[str]] = {**MESSAGE_CLASSES, "kind": KINDS}
+HEADS: dict[str, Sequence[str]] = {**MESSAGE_CLASSES, "kind": KINDS, "essential": ESSENTIALS}
 """The linear forms: their classes by their names."""
 
 States = dict[str, NDArray[np.float16]]
@@ -119,15 +121,23 @@ def sampled(cases: Iterable[Case], written: Iterable[Case]) -> list[Case]:
 def examples(without: frozenset[str]) -> list[Example]:
     """Return what is learnt from, without the languages of ``bench/sets/unreal`` that are left out."""
     unreal = [case for case in message_reader.unreal() if case[0] not in without]
-    more = [*unreal, *message_reader.said(), *message_reader.of_weeks()]
+    brief = message_reader.brief()
+    essential = [(lang, "keep", text) for lang, label, text in standing.hurried() if label != "none"]
+    more = [*unreal, *message_reader.said(), *brief, *essential, *message_reader.of_weeks()]
     written = [*more, *message_reader.labelled(), *_hurried(unreal)]
+    few = {text for *_, text in (*brief, *essential)}
     found = []
     for _, label, text in sampled(message_reader.learnt_from(more), written):
+        counted = _COUNTS.get(label, 1.0) * (_OF_BRIEF if text in few else 1.0)
         for head, classes in MESSAGE_CLASSES.items():
             if label in classes:
-                found.append(Example(head, classes.index(label), _COUNTS.get(label, 1.0), text))
+                found.append(Example(head, classes.index(label), counted, text))
     for _, kind, text in message_reader.of_kinds():
         found.append(Example("kind", KINDS.index(kind), _OF_KIND, text))
+    hurried = set(standing.hurried())
+    for case in sampled(standing.with_prompts(standing.labelled()), standing.labelled()):
+        counted = _OF_BRIEF if case in hurried else 1.0
+        found.append(Example("essential", ESSENTIALS.index(case[1]), counted, case[2]))
     return found
 
 
@@ -218,6 +228,7 @@ def held_out(without: frozenset[str]) -> dict[str, list[Case]]:
         "left out": [case for case in message_reader.unreal() if case[0] in without],
         "development": fictions + told,
         "weeks": message_reader.of_weeks(left_out=True),
+        "short news": message_reader.brief(left_out=True),
         **{half: message_reader.of_the_day(half) for half in ("seen", "second")},
     }
 
@@ -241,6 +252,21 @@ def report(net: Net, cases: Sequence[Case], states: States) -> str:
         f"  from {bar}: kept {(worth[keep] > bar).mean():.3f}, others {(worth[~keep] > bar).mean():.3f}"
         for bar in (-3, -2, -1, 0, 1)
     ]
+    return "\n".join(lines)
+
+
+def report_of_essentials(net: Net, states: States) -> str:
+    """Return how many of the essential statements that are not learnt from are found, and of what is taken for each, how many are."""
+    cases = standing.left_out()
+    logits = read(net, [text for *_, text in cases], states)[:, columns("essential")]
+    rest = [np.logaddexp.reduce(np.delete(logits, place, axis=1), axis=1) for place in range(len(ESSENTIALS))]
+    lines = []
+    for place, kind in list(enumerate(ESSENTIALS))[1:]:
+        taken = (logits[:, 1:].argmax(axis=1) + 1 == place) & (logits[:, place] > rest[place])
+        said = np.array([label == kind for _, label, _ in cases])
+        lines.append(
+            f"  {kind}: found {(taken & said).sum()} of {said.sum()}, {(taken & ~said).sum()} others"
+        )
     return "\n".join(lines)
 
 
@@ -273,6 +299,7 @@ def main(
     known: States = pickle.loads(states.read_bytes()) if states.exists() else {}
     before = len(known)
     texts = [*(case.text for case in learnt), *(text for cases in judged.values() for *_, text in cases)]
+    texts += [text for *_, text in standing.left_out()]
     encoded(texts, model, known)
     if len(known) > before:
         states.write_bytes(pickle.dumps(known))
@@ -281,6 +308,7 @@ def main(
     net = train(learnt, known, Net(weights, centre), epochs)
     for name, cases in judged.items():
         print(f"{name}\n{report(net, cases, known)}", flush=True)
+    print(f"essential\n{report_of_essentials(net, known)}", flush=True)
     content = written_file(net, weights, model)
     path = trained_file("message_layers") if write else output
     if path is not None:

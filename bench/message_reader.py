@@ -37,6 +37,7 @@ MESSAGES = SETS / "messages"
 LABELLED_KINDS = SETS / "kinds"
 UNREAL_TEXTS = SETS / "unreal"
 SAID = SETS / "said"
+BRIEF = SETS / "brief"
 STATEMENTS = SETS / "statements"
 RELATIONS = SETS / "relations" / "templates"
 WEIGHTS = Path(__file__).parents[1] / "relayer" / "lib" / "data" / "message_reader.npz"
@@ -91,6 +92,17 @@ def unreal() -> list[Case]:
 def said() -> list[Case]:
     """What people type and what assistants reply, half of it messy, and what each is close to."""
     return _lines(SAID)
+
+
+def brief(*, left_out: bool = False) -> list[Case]:
+    """Short news ("sold the bike"), what was said before it, and texts of the same words that are of use only now."""
+    found = []
+    for path in sorted((BRIEF / "left_out" if left_out else BRIEF).glob("*.tsv")):
+        for line in path.read_text("utf-8").splitlines():
+            label, text, before = line.split("\t")
+            lang = path.stem.partition("_")[0]
+            found += [(lang, label, text), *([(lang, "keep", before)] if before else [])]
+    return found
 
 
 def of_weeks(*, left_out: bool = False) -> list[Case]:

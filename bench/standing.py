@@ -21,7 +21,8 @@ from rich.table import Table
 
 from bench import prompt_reader
 from bench.prompt_reader import hash_of, learn, scores
-from relayer.search.essentials import CLASSES, decide, marked
+from relayer.lib.n_grams import ESSENTIALS
+from relayer.search.essentials import decide, marked
 
 STATEMENTS = Path(__file__).parent / "sets" / "standing"
 KINDS = Path(__file__).parent / "sets" / "kinds"
@@ -36,8 +37,22 @@ Case = tuple[str, str, str]
 
 def labelled() -> list[Case]:
     """The statements to learn from."""
+    return _read("*.tsv")
+
+
+def hurried() -> list[Case]:
+    """Those of them that are short, or have none of the usual words."""
+    return _read("*_hurried.tsv")
+
+
+def left_out() -> list[Case]:
+    """Statements that nothing is learnt from."""
+    return _read("left_out/*.tsv")
+
+
+def _read(pattern: str) -> list[Case]:
     cases = []
-    for path in sorted(STATEMENTS.glob("*.tsv")):
+    for path in sorted(STATEMENTS.glob(pattern)):
         for line in path.read_text("utf-8").splitlines():
             label, _, text = line.partition("\t")
             cases.append((path.stem.partition("_")[0], label, text))
@@ -74,13 +89,13 @@ def guesses(cases: Sequence[Case]) -> list[str]:
 def learnt(cases: Sequence[Case]) -> tuple[Any, Any]:
     """Weights and biases."""
     labels, texts = [label for _, label, _ in cases], [text for _, _, text in cases]
-    return learn(texts, labels, CLASSES, _STRENGTH)
+    return learn(texts, labels, ESSENTIALS, _STRENGTH)
 
 
 def report(console: Console, cases: Sequence[Case], guessed: Sequence[str]) -> None:
     """A line a language: of each class, how much was found, and how much of what was taken for it was right."""
     table = Table(title=f"{_FOLDS} folds: found / right, in percent", title_justify="left")
-    for name in ("language", "cases", *CLASSES[1:]):
+    for name in ("language", "cases", *ESSENTIALS[1:]):
         table.add_column(name, justify="right")
     for language in [*sorted({case[0] for case in cases}), "all"]:
         members = [at for at, case in enumerate(cases) if language in {case[0], "all"}]
@@ -92,7 +107,7 @@ def report(console: Console, cases: Sequence[Case], guessed: Sequence[str]) -> N
             str(len(members)),
             *(
                 f"{100 * right[kind] / max(said[kind], 1):.0f} / {100 * right[kind] / max(taken[kind], 1):.0f}"
-                for kind in CLASSES[1:]
+                for kind in ESSENTIALS[1:]
             ),
         )
     console.print(table)

@@ -355,7 +355,7 @@ class CrossEncoder(Protocol):
         """
 
 
-MESSAGE_LOGITS = 14
+MESSAGE_LOGITS = 18
 """The number of logits of a text that `MessageReader` returns."""
 
 
@@ -365,10 +365,10 @@ class MessageReader(Protocol):
     async def messages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the logits of texts, of which only the beginning is read; shape (len(texts), MESSAGE_LOGITS).
 
-        They are those of the classes of users' messages, of the classes of assistants' messages, and of the kinds of
-        statements, in the order of `relayer.lib.n_grams.MESSAGE_CLASSES` and `relayer.lib.n_grams.KINDS`. The computation
-        never runs on the event loop's thread, and never in front of a query. Raises `EmbedderUnavailable`: nothing can be
-        computed now.
+        They are those of the classes of users' messages, of the classes of assistants' messages, of the kinds of statements, and
+        of the classes of essential ones, in the order of `relayer.lib.n_grams.MESSAGE_CLASSES`, `relayer.lib.n_grams.KINDS` and
+        `relayer.lib.n_grams.ESSENTIALS`. The computation never runs on the event loop's thread, and never in front of a query.
+        Raises `EmbedderUnavailable`: nothing can be computed now.
         """
 
 

@@ -87,6 +87,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     characters of its text, or `WHOLE`. ``follows`` has those that it may replace: it is shown before them. ``left_out`` has the
     statements of its own text that were replaced in an earlier version of it, each with the id of the record that did so.
 
+    ``essential`` is which of `relayer.lib.n_grams.ESSENTIALS` a model took the text for when it was stored; empty if none read it.
+
     Append a new field as the last one and give it a default. There are no subclasses, whose fields it would move.
     """
 
@@ -121,6 +123,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     follows: tuple[bytes, ...] = ()
     left_out: tuple[tuple[int, int, bytes], ...] = ()
     unmentioned: tuple[str, ...] = ()
+    essential: str = ""
 
     @property
     def is_dialogue(self) -> bool:

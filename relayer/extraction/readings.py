@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.lib.n_grams import (
+    ESSENTIALS,
     KINDS,
     MESSAGE_CLASSES,
+    UNSPACED,
     MessageReading,
     beginning_and_end,
     classes_of,
@@ -27,12 +29,20 @@ from relayer.wire.fields import Role
 
 # The share of the model in the logits; the rest is that of the n-grams.
 _OF_MODEL = 0.5
+# The same of a short text, of which n-grams know little: "quit the choir" has those of an order. Its characters, and those of scripts
+# without spaces.
+_OF_SHORT = 0.85
+_SHORT, _SHORT_UNSPACED = 24, 10
+# What is added to the logit that such a text is worth storing: without a subject news look like orders, and losing news is worse.
+_SHORT_BIAS = 0.2
 # The same in the logit that a message is not meant in earnest: its words are those of a statement, only their meaning tells.
 _UNREAL_OF_MODEL = 0.8
 # Below this logit of its own the model is sure that a text only asks for something.
 _ONLY_ASKS = -1.75
-_HEADS = (*MESSAGE_CLASSES, "kind")
-_ENDS = pairwise(accumulate(map(len, (*MESSAGE_CLASSES.values(), KINDS)), initial=0))
+# The margin in logits over all other classes together from which a statement is an essential one.
+_ESSENTIAL = {"harm": 0.7, "style": 0.0, "identity": 1.0}
+_HEADS = (*MESSAGE_CLASSES, "kind", "essential")
+_ENDS = pairwise(accumulate(map(len, (*MESSAGE_CLASSES.values(), KINDS, ESSENTIALS)), initial=0))
 _COLUMNS = {name: slice(*ends) for name, ends in zip(_HEADS, _ENDS, strict=True)}
 
 
@@ -55,9 +65,11 @@ class Readings:
         if row is None:
             return reading_of(logits, role)
         model = row[_COLUMNS[classes_of(role)]]
-        alone, mixed = reading_of(model, role), reading_of(_mixed(model, logits, _OF_MODEL), role)
+        share = _OF_SHORT if _is_short(text) else _OF_MODEL
+        alone, mixed = reading_of(model, role), reading_of(_mixed(model, logits, share), role)
         return replace(
             mixed,
+            worth=mixed.worth + (_SHORT_BIAS if _is_short(text) else 0.0),
             by_model=True,
             unreal=reading_of(_mixed(model, logits, _UNREAL_OF_MODEL), role).unreal,
             only_asks=alone.worth < _ONLY_ASKS and alone.otherwise in {"one_off", "question"},
@@ -68,9 +80,24 @@ class Readings:
         row = self._rows.get(read_part(text))
         return read_kind(text) if row is None else KINDS[int(row[_COLUMNS["kind"]].argmax())]
 
+    def essential(self, text: str) -> str:
+        """Classify a statement as one of `relayer.lib.n_grams.ESSENTIALS`; return "" for a text that no model read."""
+        row = self._rows.get(read_part(text))
+        if row is None:
+            return ""
+        logits = row[_COLUMNS["essential"]]
+        place = int(logits[1:].argmax()) + 1
+        margin = logits[place] - np.logaddexp.reduce(np.delete(logits, place))
+        return ESSENTIALS[place if margin > _ESSENTIAL[ESSENTIALS[place]] else 0]
+
 
 def _mixed(model: NDArray[np.float32], n_grams: NDArray[np.float32], share: float) -> NDArray[np.float32]:
     return np.asarray(share * model + (1 - share) * n_grams, np.float32)
+
+
+def _is_short(text: str) -> bool:
+    text = text.strip()
+    return len(text) <= (_SHORT_UNSPACED if UNSPACED.search(text) else _SHORT)
 
 
 def read_part(text: str) -> str:

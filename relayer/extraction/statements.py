@@ -128,6 +128,7 @@ class Candidate:
         evidence: start and end of the statement, without a line that was added, in characters of its turn's cleaned text.
         trust: how far the text may be believed, by who said it.
         wish: whether it has a wish of the user's not to be reminded of something.
+        essential: which of `relayer.lib.n_grams.ESSENTIALS` a model took it for; empty if none read it as one text.
     """
 
     text: str
@@ -141,6 +142,7 @@ class Candidate:
     evidence: tuple[int, int]
     trust: Trust
     wish: bool = False
+    essential: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,7 @@ _BASE_IMPORTANCE: dict[Kind, float] = {
     Kind.STATEMENT: 0.35,
 }
 # The logit from which a sentence is worth keeping, alone and together with its message; `bench.message_reader` measures it.
-_WORTH = {Role.USER: -0.7, Role.ASSISTANT: 0.0}
+_WORTH = {Role.USER: -1.0, Role.ASSISTANT: 0.0}
 # The logit that a message is not meant in earnest from which it is taken for such, if a model read it: of any, and of a request for
 # a text, which is sought in the first sentences.
 _UNREAL, _UNREAL_TEXT = 0.5, -1.0
@@ -210,11 +212,11 @@ _LIFTED = -1.0
 _LIGHT = 0.8
 # The same for what looks like a user's request: short facts do so, and losing a fact is worse than keeping a request. The second
 # one is for what a model read, too, which is right more often.
-_REQUEST, _READ_REQUEST = -0.8, -0.3
+_REQUEST, _READ_REQUEST = -0.8, -0.6
 # The same for an assistant's list that only a word or two introduce: plans and templates are such.
 _BARE_LIST = 1.3
 # Added to it if a model is sure that the text only asks: its words may be those of a statement.
-_ONLY_ASKED = 2.0
+_ONLY_ASKED = 1.5
 # The same for a user's question that is marked as one: "the server is called heron, right?" is far above it.
 _MARKED_QUESTION = 0.5
 # A sentence is dropped below these logits, however much its message is worth.
@@ -347,7 +349,7 @@ class StatementExtractor:
     @property
     def version(self) -> str:
         """Return the version of the rules and weights."""
-        return "12"
+        return "13"
 
     def extract(self, turns: Sequence[ConversationTurn]) -> list[Candidate]:
         """Return candidates, in order: one for each statement worth keeping."""
@@ -543,6 +545,7 @@ def _candidate(turn: ConversationTurn, text: str, lang: str, hit: _Hit, readings
         evidence=hit.span,
         trust=Trust.USER if turn.role == Role.USER else Trust.ASSISTANT,
         wish=wish,
+        essential=readings.essential(said),
     )
 
 

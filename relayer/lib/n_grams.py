@@ -281,6 +281,10 @@ KINDS = ("fact", "preference", "decision", "event", "task", "statement")
 """The kinds of statements, by the names of `relayer.domain.operations.Kind`."""
 
 
+ESSENTIALS = ("none", "harm", "style", "identity")
+"""The classes of statements by what must always be known, see `relayer.search.essentials`."""
+
+
 MESSAGE_BUCKETS = 1 << 16
 _DIGIT = re.compile(r"\d")
 

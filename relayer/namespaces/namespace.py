@@ -385,7 +385,12 @@ class OpenNamespace:
             memory = self.memory(record)
             if memory is None:
                 return None
-            essential = essential_of(memory.text)
+            read = memory.record.essential
+            gone = " ".join(memory.record.text[start:end] for start, end, _ in memory.replaced)
+            # A danger that is over was in the part that is gone; who somebody is stays in any part.
+            if read == "harm" and essential_of(gone) == "harm":
+                read = ""
+            essential = essential_of(memory.text, read)
             left_out = essential == "style" and (is_one_off(memory.text) or is_for_today(memory.text))
             if essential in {"style", "identity"}:
                 # How a manager wants mails, or where an aunt lives, says nothing of the speaker; the name of a wife does.

@@ -1,8 +1,9 @@
 """Essential memories, which are always relevant: dangers to the person, how they want to be answered, who they are.
 
-A memory is essential if two methods agree: a linear classifier over the hashed n-grams of `relayer.lib.n_grams`, learnt from
-statements in fifteen languages, and a list of words that mark each class. Both are required because an essential memory is
-in every prompt of a session. A sentence about someone who is only a pronoun is none: a reader of it alone would take it for the person's.
+What a model took a memory for when it was stored (`relayer.extraction.readings`) decides. For one that no model read, two methods have to agree: a
+linear classifier over the hashed n-grams of `relayer.lib.n_grams`, learnt from statements in fifteen languages, and a list of
+words that mark each class; an essential memory is in every prompt of a session. A sentence about someone who is only a pronoun is
+none: a reader of it alone would take it for the person's.
 ``python -m bench.standing`` learns the weights from ``bench/sets/standing`` and reports their accuracy.
 """
 
@@ -20,13 +21,11 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.lib.n_grams import UNSPACED, read_message, vector
+from relayer.lib.n_grams import ESSENTIALS, UNSPACED, read_message, vector
 from relayer.wire.fields import Role, stream_safe
 
 Essential = Literal["harm", "style", "identity"]
 _ESSENTIALS: Final[tuple[Essential, ...]] = ("harm", "style", "identity")
-CLASSES: Final = ("none", *_ESSENTIALS)
-"""The classes in the order of their weights, none of them first."""
 LONGEST: Final = 240
 """The maximum length of a statement in characters; a longer text is more than one statement."""
 # The minimum margin in logits over all other classes together, by cross-validation: 19 of 20 chosen statements are right.
@@ -83,7 +82,7 @@ def marked(text: str) -> frozenset[Essential]:
 
 def decide(marks: frozenset[Essential], logits: NDArray[np.float32]) -> Essential | None:
     """Return the class with the highest logit of those that a word marks, if its margin is large enough."""
-    places = [place for place, kind in enumerate(CLASSES) if kind in marks]
+    places = [place for place, kind in enumerate(ESSENTIALS) if kind in marks]
     if not places:
         return None
     place = max(places, key=logits.__getitem__)
@@ -125,8 +124,18 @@ def _kind_of(text: str, marks: frozenset[Essential]) -> Essential | None:
     return decide(marks, values @ weights[buckets] + bias)
 
 
-def essential_of(text: str) -> Essential | None:
-    """Return the class of an essential statement; None for most. Never fails, whatever the text is."""
+def essential_of(text: str, read: str = "") -> Essential | None:
+    """Return the class of an essential statement; None for most. Never fails, whatever the text is.
+
+    Args:
+        text: the statement.
+        read: which of `ESSENTIALS` a model took it for; empty if none read it.
+    """
+    if read in ESSENTIALS:
+        known = next((kind for kind in _ESSENTIALS if kind == read), None)
+        # A danger that either of the two finds is one.
+        kind = known or ("harm" if essential_of(text) == "harm" else None)
+        return None if kind is None or _is_of_nobody_named(text, kind) else kind
     marks = marked(text) if len(text) <= LONGEST else frozenset()
     # Looking for marking words takes a twentieth of the time of the classifier, and few texts have one.
     if not marks:

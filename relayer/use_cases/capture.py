@@ -15,7 +15,7 @@ from operator import itemgetter
 
 from relayer.access.accounts import Access
 from relayer.domain.operations import EXTRACT, SUMMARISE, JobAccepted, JobState, Model, Record, Source
-from relayer.errors import EmbedderUnavailable, QueueFull
+from relayer.errors import QueueFull
 from relayer.extraction.readings import Readings
 from relayer.extraction.statements import Candidate, ConversationTurn, Left, Step, Unread, is_courtesy
 from relayer.extraction.wishes import wish_in
@@ -29,7 +29,14 @@ from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.fields import SPOKEN_ROLES, Kind, Role, Trust
 from relayer.wire.labels import encode_metadata
-from relayer.writing.drafts import Draft, append_drafts, new_id, request_origin, without_secrets
+from relayer.writing.drafts import (
+    Draft,
+    append_drafts,
+    new_id,
+    read_messages,
+    request_origin,
+    without_secrets,
+)
 from relayer.writing.present import position, remembered
 
 # Operation index of a summary's job. No other operation of a capture has it, because a request has at most a hundred turns.
@@ -157,8 +164,6 @@ async def _look(opened: OpenNamespace, wanted: bytes, deadline: Deadline) -> Job
 _JUDGING = 6
 # Cost of each turn in addition to that of its text, because every turn is processed separately.
 _TURN_WEIGHT = 100
-# The share of a request's time that reading its messages may take.
-_READING = 0.3
 # The length of the end of a text in which a courtesy is looked for.
 _COURTEOUS_END = 60
 # Maximum number of memories of one request.
@@ -381,7 +386,7 @@ async def _extract(
         steps = ctx.extractor.steps(turns)
         found = await ctx.texts.make(access.account, _up_to_unread(steps), work)
         if found and isinstance(found[-1], Unread):
-            readings = await _readings(ctx, found[-1].texts, deadline)
+            readings = await read_messages(ctx, found[-1].texts, deadline)
             found += await ctx.texts.make(access.account, _up_to_unread(steps, readings), work)
     candidates = [(int(one.turn_ids[0]), one) for one in found if isinstance(one, Candidate)]
     left = [one for one in found if isinstance(one, Left)]
@@ -430,7 +435,7 @@ def _whole(
             trust=Trust.USER if turn.role is Role.USER else Trust.ASSISTANT,
         )
         wish = any(one.wish for one in parts)
-        yield index, replace(best, text=text, evidence=(0, len(text)), wish=wish)
+        yield index, replace(best, text=text, evidence=(0, len(text)), wish=wish, essential="")
 
 
 def _says_nothing(text: str, reason: str) -> bool:
@@ -460,17 +465,6 @@ def _up_to_unread(
             yield step
             step = next(steps)
         yield step
-
-
-async def _readings(ctx: Context, texts: Sequence[str], deadline: Deadline) -> Readings | None:
-    """Return what the reader of messages says; None if there is none, or it does not answer soon: n-grams do without it."""
-    if ctx.messages is None or not texts:
-        return None
-    try:
-        async with asyncio.timeout(deadline.remaining() * _READING):
-            return Readings(texts, await ctx.messages.messages(texts))
-    except (EmbedderUnavailable, TimeoutError):
-        return None
 
 
 def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> list[Draft]:
@@ -521,6 +515,7 @@ def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> l
                     tags=request.tags,
                     metadata=encode_metadata(request.metadata),
                     unmentioned=_unmentioned(opened, request, (turn, candidate)),
+                    essential=candidate.essential,
                 ),
                 context_draft=before,
                 # A wish is stored again though it was forgotten, because it is said again. What is said next to it, such as that

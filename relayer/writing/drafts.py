@@ -22,15 +22,18 @@ from relayer.access.accounts import Access
 from relayer.domain import operations as ops
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull, Refused
 from relayer.extraction.normal_text import normal_text
+from relayer.extraction.readings import BY_N_GRAMS, Readings, read_part
 from relayer.extraction.wishes import wish_in
 from relayer.lib.work import Deadline, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import encode_vector, headed, header_of
 from relayer.ports import EmbeddingModel
+from relayer.search.essentials import LONGEST
 from relayer.search.rows import Vector
 from relayer.search.terms import CONTEXT_CHARACTERS, context_text
 from relayer.wire import codec as ulid
+from relayer.wire.fields import Trust
 from relayer.wire.labels import encode_metadata
 from relayer.wire.redaction import redact_in_steps
 from relayer.wire.schemas import MemoryItem, TurnItem
@@ -149,6 +152,8 @@ _TINY = 1e-6
 # The length in characters from which sealing a text is a step of the event loop of its own.
 _LONG = 4096
 _AT_ONCE = 10
+# The share of a request's time in which a model reads what is stored.
+_READING = 0.3
 # The deadline for embedding a job's results, for which no request waits.
 _RESULTS_SECONDS = 60.0
 # Embedders read this many characters of a text and ignore the rest.
@@ -221,6 +226,7 @@ async def append_drafts(
     many = len(drafts) > 1
     if many:
         await asyncio.sleep(0)
+    drafts = await _with_essentials(ctx, drafts, deadline)
     vectors = await _embed(ctx, opened, drafts, [text for _, text in contexts], deadline)
     if many:
         await asyncio.sleep(0)
@@ -295,6 +301,7 @@ async def seal_results(
     None marks a result that repeats an earlier one in other words, or that was forgotten since.
     """
     deadline = Deadline.after(ctx.clock, _RESULTS_SECONDS)
+    drafts = await _with_essentials(ctx, drafts, deadline)
     vectors = await _embed(ctx, opened, drafts, [None] * len(drafts), deadline)
     macs = await _macs(ctx, opened, drafts)
     await opened.wait_indexed()
@@ -336,6 +343,39 @@ def _context_of(
         return records[draft.context_draft], end
     neighbour = opened.record(draft.record.context_of) if draft.record.context_of else None
     return (b"", None) if neighbour is None else (neighbour.id, header_of(neighbour))
+
+
+async def read_messages(ctx: Context, texts: Sequence[str], deadline: Deadline) -> Readings | None:
+    """Return what the reader of messages says; None if there is none, or it does not answer soon: n-grams do without it."""
+    if ctx.messages is None or not texts:
+        return None
+    try:
+        async with asyncio.timeout(deadline.remaining() * _READING):
+            return Readings(texts, await ctx.messages.messages(texts))
+    except (EmbedderUnavailable, TimeoutError):
+        return None
+
+
+async def _with_essentials(ctx: Context, drafts: Sequence[Draft], deadline: Deadline) -> list[Draft]:
+    """Return drafts with what the reader of messages takes each for; an extractor's were mostly read as messages."""
+    unread = [draft.record for draft in drafts if not _is_read(draft)]
+    short = (
+        one for one in unread if len(one.text) <= LONGEST and one.trust is Trust.USER and not one.suspect
+    )
+    texts = tuple(dict.fromkeys(read_part(one.text) for one in short))
+    readings = await read_messages(ctx, texts, deadline) or BY_N_GRAMS
+    found = []
+    for draft in drafts:
+        record = draft.record
+        if not _is_read(draft):
+            record = msgspec.structs.replace(record, essential=readings.essential(record.text))
+        found.append(msgspec.structs.replace(draft, record=record))
+    return found
+
+
+def _is_read(draft: Draft) -> bool:
+    # The next version of a memory may have another text.
+    return draft.captured and draft.record.essential != ""
 
 
 async def _embed(

@@ -70,6 +70,10 @@ _GOES_WITH_FROM = 0.96
 _AND = {
     "de": "und", "en": "and", "es": "y", "fr": "et", "hi": "और", "it": "e", "nl": "en", "pl": "i", "pt": "e", "ru": "и", "tr": "ve",
 }  # fmt: skip
+# What begins a statement that two words make: "soy Marisol y vivo en Valencia".
+_I_AM = re.compile(
+    r"(?:i'?m|i\u2019m|i am|bin|ich bin|soy|estoy|je suis|suis|sono|sou|ben|ik ben|jestem|я)\s", re.IGNORECASE
+)
 # The most letters with a number that is nothing but a value.
 _LETTERS_OF_A_UNIT = 2
 # Fewer words on one side of such a word are no statement: "bread and butter".
@@ -459,7 +463,8 @@ def clause_spans(text: str) -> list[tuple[int, int]]:
             begun = first
             for joint in re.finditer(rf"\s(?={word}\s)", text[first:last]) if word else ():
                 at = first + joint.end()
-                if min(len(text[begun:at].split()), len(text[at:last].split()) - 1) >= _FEWEST_WORDS:
+                first_words = len(text[begun:at].split()) + bool(_I_AM.match(text, begun))
+                if min(first_words, len(text[at:last].split()) - 1) >= _FEWEST_WORDS:
                     spans.append((begun, at))
                     begun = at
             spans.append((begun, last))

@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.errors import EmbedderUnavailable
-from relayer.lib.n_grams import MESSAGE_CLASSES
+from relayer.lib.n_grams import ESSENTIALS, MESSAGE_CLASSES
 from relayer.ports import MESSAGE_LOGITS
 
 
 class StatedReadings:
     """A `MessageReader` that takes each user's text for the class that a test states; of others it says nothing.
+
+    A class of `ESSENTIALS` is stated in the same way.
 
     Attributes:
         asked: the texts of each call.
@@ -33,5 +35,9 @@ class StatedReadings:
         read = np.zeros((len(texts), MESSAGE_LOGITS), np.float32)
         for row, text in zip(read, texts, strict=True):
             if text in self._stated:
-                row[MESSAGE_CLASSES["user"].index(self._stated[text])] = 50.0
+                classes = MESSAGE_CLASSES["user"]
+                if self._stated[text] in classes:
+                    row[classes.index(self._stated[text])] = 50.0
+                else:
+                    row[ESSENTIALS.index(self._stated[text]) - len(ESSENTIALS)] = 50.0
         return read

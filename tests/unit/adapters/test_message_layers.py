@@ -7,7 +7,8 @@ import importlib.util
 import numpy as np
 import pytest
 
-from relayer.lib.n_grams import KINDS, MESSAGE_CLASSES
+from relayer.extraction.readings import Readings
+from relayer.lib.n_grams import ESSENTIALS, KINDS, MESSAGE_CLASSES
 from relayer.ports import MESSAGE_LOGITS
 
 pytestmark = [
@@ -15,10 +16,11 @@ pytestmark = [
     pytest.mark.tier("all"),
 ]
 USER, ASSISTANT = map(len, MESSAGE_CLASSES.values())
+_ESSENTIAL = USER + ASSISTANT + len(KINDS)
 
 
-def test_there_is_a_logit_for_each_class_and_each_kind():
-    assert USER + ASSISTANT + len(KINDS) == MESSAGE_LOGITS
+def test_there_is_a_logit_for_each_class():
+    assert _ESSENTIAL + len(ESSENTIALS) == MESSAGE_LOGITS
 
 
 @pytest.mark.parametrize(
@@ -46,7 +48,28 @@ async def test_the_class_of_a_plain_message(multilingual, text, expected):
 )
 async def test_the_kind_of_a_plain_statement(multilingual, text, kind):
     (read,) = await multilingual.messages([text])
-    assert KINDS[int(read[USER + ASSISTANT :].argmax())] == kind
+    assert KINDS[int(read[USER + ASSISTANT : _ESSENTIAL].argmax())] == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "essential"),
+    [
+        ("on warfarin since june", "harm"),
+        ("kein Ibuprofen wegen der Niere", "harm"),
+        ("mi marido es diabético", "harm"),
+        ("Kate here, 34, nurse from Leeds", "identity"),
+        ("bin der Jonas, tischler aus Gera", "identity"),
+        ("我叫周宁", "identity"),
+        ("short answers pls, always", "style"),
+        ("My boss is a nurse", "none"),
+        ("Mein Chef heißt Jonas", "none"),
+        ("I hate mushrooms", "none"),
+        ("ma belle-sœur est infirmière à Nantes", "none"),
+    ],
+)
+async def test_what_must_always_be_known(multilingual, text, essential):
+    (read,) = await multilingual.messages([text])
+    assert Readings([text], [read]).essential(text) == essential
 
 
 async def test_a_reading_does_not_depend_on_the_texts_beside_it(multilingual):

@@ -7,7 +7,7 @@ import pytest
 
 from relayer.extraction.readings import BY_N_GRAMS, Readings
 from relayer.extraction.statements import Candidate, ConversationTurn, Left, StatementExtractor, Unread
-from relayer.lib.n_grams import KINDS, MESSAGE_CLASSES, read_kind, read_message
+from relayer.lib.n_grams import ESSENTIALS, KINDS, MESSAGE_CLASSES, read_kind, read_message
 from relayer.ports import MESSAGE_LOGITS
 from relayer.wire.fields import Role
 
@@ -15,15 +15,11 @@ USER = MESSAGE_CLASSES["user"]
 FACT = "My sister Ana lives in Lisbon."
 
 
-def _row(user: str = "", assistant: str = "", kind: str = "") -> np.ndarray:
+def _row(user: str = "", assistant: str = "", kind: str = "", essential: str = "") -> np.ndarray:
     """Logits that are certain of the given classes."""
-    names = [*USER, *MESSAGE_CLASSES["assistant"], *KINDS]
-    assert len(names) == MESSAGE_LOGITS
-    row = np.zeros(MESSAGE_LOGITS, np.float32)
-    offset = len(USER)
-    for at, name in enumerate(names):
-        wanted = user if at < offset else assistant if at < offset + 2 else kind
-        row[at] = 50.0 * (name == wanted)
+    heads = (USER, user), (MESSAGE_CLASSES["assistant"], assistant), (KINDS, kind), (ESSENTIALS, essential)
+    row = np.array([50.0 * (name == wanted) for names, wanted in heads for name in names], np.float32)
+    assert len(row) == MESSAGE_LOGITS
     return row
 
 
@@ -32,16 +28,24 @@ def test_n_grams_decide_about_a_text_that_was_not_read(role):
     for readings in (BY_N_GRAMS, Readings(["another text"], [_row("unreal", "reply", "task")])):
         assert readings.message(FACT, role) == read_message(FACT, role)
         assert readings.kind(FACT) == read_kind(FACT)
+        assert readings.essential(FACT) == ""
 
 
 def test_each_role_has_its_own_classes():
-    readings = Readings([FACT], [_row("unreal", "result", "task")])
+    readings = Readings([FACT], [_row("unreal", "result", "task", "style")])
     of_user, of_assistant = (readings.message(FACT, role) for role in (Role.USER, Role.ASSISTANT))
     assert of_user.worth < -10 < 10 < of_user.unreal
     assert of_user.otherwise == "unreal"
     assert of_assistant.worth > 10
     assert of_assistant.unreal == -np.inf
     assert readings.kind(FACT) == "task"
+    assert readings.essential(FACT) == "style"
+
+
+def test_a_statement_is_essential_if_it_is_likelier_than_all_else_together():
+    row = _row()
+    row[-len(ESSENTIALS) :] = 0, 1, 1, 1
+    assert Readings([FACT], [row]).essential(FACT) == "none"
 
 
 def test_space_around_a_text_and_the_middle_of_a_long_one_do_not_matter():

@@ -609,7 +609,7 @@ def test_the_same_turns_give_the_same_candidates():
 
 
 def test_name_and_version_are_stated():
-    assert (EXTRACTOR.name, EXTRACTOR.version) == ("statements", "12")
+    assert (EXTRACTOR.name, EXTRACTOR.version) == ("statements", "13")
 
 
 SIZE = 64 * 1024

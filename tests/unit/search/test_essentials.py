@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from relayer.search.essentials import CLASSES, LONGEST, essential_of
+from relayer.lib.n_grams import ESSENTIALS
+from relayer.search.essentials import LONGEST, essential_of
 
 STATEMENTS = Path(__file__).parents[3] / "bench" / "sets" / "standing"
 LANGUAGES = ("ar", "de", "en", "es", "fr", "hi", "it", "ja", "ko", "nl", "pl", "pt", "ru", "tr", "zh")
@@ -30,7 +31,7 @@ def test_the_shipped_weights_know_what_they_were_made_from(language):
     for line in (STATEMENTS / f"{language}.tsv").read_text("utf-8").splitlines():
         label, _, text = line.partition("\t")
         told[label].append((essential_of(text) or "none") == label)
-    assert set(told) == set(CLASSES)
+    assert set(told) == set(ESSENTIALS)
     assert sum(told["none"]) / len(told["none"]) >= 0.97
     assert all(sum(right) / len(right) >= 0.7 for right in told.values())
 
@@ -99,7 +100,7 @@ def test_colloquial_statements_are_told_too(text, kind):
     ],
 )
 def test_nothing_that_is_said_makes_it_fail(text):
-    assert essential_of(text) in {None, *CLASSES}
+    assert essential_of(text) in {None, *ESSENTIALS}
 
 
 def test_what_is_long_tells_a_story():
@@ -170,3 +171,18 @@ def test_a_statement_that_says_whose_it_is_stays(text, kind):
 )
 def test_a_danger_that_is_one_of_several_statements_counts(text):
     assert essential_of(text) == "harm"
+
+
+@pytest.mark.parametrize(
+    ("text", "read", "kind"),
+    [
+        ("nuts close my throat", "harm", "harm"),
+        ("I'm allergic to walnuts", "none", "harm"),
+        ("My name is Walburga", "none", None),
+        ("Walburga here", "identity", "identity"),
+        ("she takes insulin", "harm", None),
+        ("it makes me faint", "harm", "harm"),
+    ],
+)
+def test_what_a_model_read_decides(text, read, kind):
+    assert essential_of(text, read) == kind

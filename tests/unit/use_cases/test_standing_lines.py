@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from relayer.use_cases.lifecycle import supersede
 from relayer.use_cases.overview import standing
 from relayer.use_cases.remember import remember
-from relayer.wire.schemas import RememberRequest
+from relayer.wire.schemas import RememberRequest, SupersedeRequest
+from tests.doubles.stated_readings import StatedReadings
 
 RULES = {"Antworte immer auf Deutsch.", "Please always tell me the versions."}
 REQUESTS = {
@@ -56,3 +60,24 @@ async def test_who_others_are_does_not_stand_in_every_prompt_except_the_family(h
 
 async def test_a_request_for_one_text_does_not_stand_in_every_prompt(house):
     assert set(await standing_texts(house, *RULES, *REQUESTS)) == RULES
+
+
+async def test_what_a_model_reads_is_in_every_prompt_without_the_usual_words(house):
+    read = {"nuts close my throat": "harm", "Rosa here": "identity", "My name is Rosa.": "none"}
+    house.ctx = replace(house.ctx, messages=StatedReadings(read))
+    assert await standing_texts(house, *read) == ["nuts close my throat", "Rosa here"]
+
+
+async def test_a_memory_that_is_changed_is_read_again(house):
+    house.ctx = replace(
+        house.ctx, messages=StatedReadings({"nuts close my throat": "harm", "nuts are dear": "none"})
+    )
+    stored = await house.call(remember, RememberRequest(items=[{"text": "nuts close my throat"}]))
+    await supersede(
+        house.ctx,
+        house.access(),
+        stored.memories[0].id,
+        SupersedeRequest(text="nuts are dear"),
+        house.deadline(),
+    )
+    assert await standing_texts(house, "I park on level 7.") == []
