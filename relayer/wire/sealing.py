@@ -99,17 +99,6 @@ def parse_secret(text: str, *, source: str = "the secret") -> bytes:
     return raw
 
 
-def mask(public: str) -> str:
-    """Shorten an id for a log: ``e21d...ed9b``. Use it for public values; secrets are not logged at all.
-
-    Example:
-        >>> mask("e21d5c0a77ed9b")
-        'e21d...ed9b'
-    """
-    bare = public.removeprefix("0x")
-    return f"{bare[:4]}...{bare[-4:]}"
-
-
 @lru_cache(maxsize=4096)
 def account_id(public_key: bytes) -> str:
     """Return ``0x`` + hex of BLAKE2b-256(0x00 || public key).

@@ -221,10 +221,6 @@ class Revocations:
         """Return the id of the account that issued the revocations."""
         return account_id(self.account_key)
 
-    def cover(self, certificate: Certificate) -> bool:
-        """Return whether a certificate of the account is revoked."""
-        return certificate.agent_key in self.agent_keys or certificate.serial in self.serials
-
     def issue(self, account_identity: SigningKey) -> bytes:
         """Sign and encode the revocations.
 
