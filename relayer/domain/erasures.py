@@ -73,19 +73,9 @@ class Erased:
             yield from self.traces.get(what, ())
 
     @property
-    def last_seq(self) -> int:
-        """Return the last slot up to which bodies must be deleted from the store; 0 if there is nothing to delete."""
-        last = next(reversed(self.known.values()), None)
-        return max(0 if last is None else last.seq, self.last_late)
-
-    @property
     def last_late(self) -> int:
         """Return the last of the ``late`` slots; 0 if there is none."""
         return next(reversed(self.late), 0)
-
-    def slots(self) -> set[int]:
-        """Return every slot that holds, or held, a body that must be deleted."""
-        return set(self.late).union(*(erasure.slots for erasure in self.known.values()))
 
     def erasure_of(self, record: bytes) -> Erasure | None:
         """Return the erasure that erased a record, None if it was not erased."""

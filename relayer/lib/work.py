@@ -486,7 +486,6 @@ class _Work:
 
     pieces: Iterator[Any]
     account: str
-    weight: int
     loop: asyncio.AbstractEventLoop
     done: asyncio.Future[None]
     made: list[Any] = field(default_factory=list)
@@ -535,7 +534,7 @@ class FairExecutor:
         if weight <= _INLINE:
             return list(pieces)
         loop = asyncio.get_running_loop()
-        work = _Work(iter(pieces), account, weight, loop, loop.create_future())
+        work = _Work(iter(pieces), account, loop, loop.create_future())
         self._hold(account, 1, weight)
         try:
             with self._came:

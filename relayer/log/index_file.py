@@ -198,11 +198,6 @@ class IndexReader:
             raise CorruptNamespace("an index has another size than it says")
         return cls(place, pieces, head)
 
-    @property
-    def read(self) -> int:
-        """Return the number of bytes read so far."""
-        return self._pieces.read
-
     async def state(self) -> StartingState:
         """Read the state and the positions that led to it; raises as `open`."""
         sizes = self.head.blocks[Part.STATE]

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final
 
 from relayer.wire.spoken_secrets import (
     ARTICLES,
@@ -39,8 +39,6 @@ from relayer.wire.spoken_secrets import (
     is_word_passphrase,
     is_word_password,
 )
-
-T = TypeVar("T")
 
 PUBLISHED: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("anthropic_key", r"sk-ant-[A-Za-z0-9_-]{20,200}", ("sk-ant-",)),
@@ -515,16 +513,6 @@ def action_for(kind: str, policy: Policy) -> Action:
     return policy.get(kind, Action.ALLOW if kind in OFF_BY_DEFAULT else Action.REDACT)
 
 
-def find_secrets(text: str, policy: Policy | None = None) -> tuple[Finding, ...]:
-    """Return the secrets of a text that a policy does not allow, in order, without overlaps.
-
-    Example:
-        >>> [finding.kind for finding in find_secrets("card 4111 1111 1111 1111")]
-        ['card_number']
-    """
-    return _last(_find_in_steps(text, policy or {}))
-
-
 def redact(text: str, policy: Policy | None = None) -> Redacted:
     """Replace the secrets of a text.
 
@@ -532,7 +520,7 @@ def redact(text: str, policy: Policy | None = None) -> Redacted:
         >>> redact("my password is hunter2!x").text
         'my password is [password removed]'
     """
-    return _last(redact_in_steps(text, policy))
+    return next(result for result in redact_in_steps(text, policy) if result is not None)
 
 
 def removed_kinds(text: str) -> frozenset[str]:
@@ -570,10 +558,6 @@ def redact_in_steps(text: str, policy: Policy | None = None) -> Iterator[Redacte
     kinds = tuple(sorted({finding.kind for finding in findings}))
     blocked = tuple(kind for kind in kinds if action_for(kind, policy or {}) is Action.BLOCK)
     yield Redacted("".join([*parts, text[at:]]), kinds, blocked)
-
-
-def _last(steps: Iterator[T | None]) -> T:
-    return next(result for result in steps if result is not None)
 
 
 def _find_in_steps(text: str, policy: Policy) -> Iterator[tuple[Finding, ...] | None]:

@@ -206,7 +206,7 @@ async def test_results_that_arrive_late_leave_the_tail_and_are_collected(world: 
     # A relayer that knows of the end would not write it: this one did not.
     await store_entry(world, replica, entry(replica, encode_stored(late)))
     await replica.catch_up()
-    assert replica.state.erasures.last_seq == replica.state.position.seq > seen.report.seq
+    assert replica.state.erasures.last_late == replica.state.position.seq > seen.report.seq
     eraser = world.eraser(replica)
     for done in (False, False, True):
         assert await eraser.tidy() is done
