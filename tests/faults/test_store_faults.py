@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 from border import Border, border
 from certificates import self_signed
+from doubles.set_clocks import AheadClock
 from fault_rows import DONE, FAULTS, LATE, READY, STARTS, UNAVAILABLE, Fault, locked, unversioned
 from s3_proxy import S3Proxy, proxied
 from s3_servers import CREDENTIALS, S3Server
@@ -42,15 +43,6 @@ PATIENT, HURRIED = (
     20_000,
     1500,
 )  # ms: deadlines of requests that are to succeed or be refused, and of those that run into it
-
-
-class _Clock(SystemClock):
-    """The machine's; a test can let time pass for what is done every few seconds only."""
-
-    ahead = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead
 
 
 class _Named(MemoryStore):
@@ -111,7 +103,7 @@ class _World:
     @asynccontextmanager
     async def relayer(self, *, clean: bool = False, probe: str = "off") -> AsyncIterator[Border]:
         async with AsyncExitStack() as stack:
-            clock = _Clock()
+            clock = AheadClock()
             url = self.seaweed.url if clean else self.proxy.url
             store = await S3Store.open(
                 self.bucket, clock=clock, endpoint_url=url, patience=Timeouts() if clean else PATIENCE

@@ -17,11 +17,11 @@ from typing import Any
 
 import httpx
 import pytest
+from doubles.set_clocks import AheadClock
 from processes import CLEAN, wait_until
 from typed_commands import Done, run_relayer
 
 from relayer.adapters.directory_store import DirectoryStore
-from relayer.adapters.system import SystemClock
 from relayer.testing.local_relayer import RELAYER_KEY, LocalRelayer, SigningGateway, local_relayer
 from relayer.wire import codec as base64url
 from relayer.wire.signing import Revocations, Right
@@ -30,19 +30,10 @@ NEXT_LOOK = 15.0
 TEXT = "The spare key of the boathouse hangs behind the third oar."
 
 
-class _ForwardClock(SystemClock):
-    """The machine's clock, whose monotonic time can be set forward, so that what is cached is 15 seconds old at once."""
-
-    ahead = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead
-
-
 @dataclass
 class House:
     data: Path
-    clock: _ForwardClock
+    clock: AheadClock
     relayers: list[LocalRelayer]
     gateway: SigningGateway
 
@@ -85,7 +76,7 @@ class House:
 
 @asynccontextmanager
 async def _house(folder: Path, **settings: Any) -> AsyncIterator[House]:
-    data, clock = folder / "data", _ForwardClock()
+    data, clock = folder / "data", AheadClock()
     async with AsyncExitStack() as stack:
         relayers = []
         for _ in range(2):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from doubles.set_clocks import AheadClock
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
@@ -30,26 +31,16 @@ async def test_forty_memories_are_opened_from_an_index_and_not_one_by_one() -> N
     assert entries == 1
 
 
-class Ahead(SystemClock):
-    """The machine's clock, which a test moves on."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.seconds
-
-
 async def test_what_was_written_last_is_in_an_index_as_well_when_nobody_writes_any_more() -> None:
     store = MemoryStore(SystemClock())
-    clock = Ahead()
+    clock = AheadClock()
     async with local_relayer(store, clock, rate_limits="off") as first:
         await remember(first, 40)
         await indexed(first)
         await remember(first, 32, start=40)
         await first.relayer.indexes.round(fail)
         assert first.relayer.indexes.written == 1
-        clock.seconds += 15
+        clock.ahead += 15
         await indexed(first, 2)
     async with local_relayer(store, rate_limits="off") as second:
         assert (await recall(second, 71, gateway=first.gateway))["considered"] == 72

@@ -5,20 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from border import Border, border
+from doubles.set_clocks import AheadClock
 
 from relayer.adapters.memory_store import MemoryStore
-from relayer.adapters.system import SystemClock
 from relayer.wire import codec as base64url
 from relayer.wire.signing import Revocations, Right
 
 MEMORY = {"items": [{"text": "The spare key hangs behind the clock."}]}
-
-
-class _Clock(SystemClock):
-    ahead = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead
 
 
 async def _revoke(at: Border, agent_key: bytes) -> None:
@@ -51,7 +44,7 @@ async def test_a_refused_request_of_a_revoked_agent_leaves_no_live_key() -> None
 
 
 async def test_a_replica_that_learns_of_a_revocation_lets_go_of_the_keys_it_held() -> None:
-    clock = _Clock()
+    clock = AheadClock()
     store = MemoryStore(clock)
     async with border(store) as here, border(store, clock) as elsewhere:
         elsewhere.gateway = here.gateway

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 from border import border
+from doubles.set_clocks import StoppedClock
 from signed_calls import Gateway
 
-from relayer.adapters.system import SystemClock
 from relayer.http.routes import table
 from relayer.testing.hashing_embedder import HashingEmbedder
 
@@ -118,15 +118,8 @@ async def test_a_listing_of_namespaces_opens_only_what_its_page_shows() -> None:
         assert found == names
 
 
-class _Stopped(SystemClock):
-    """No token ever comes back."""
-
-    def monotonic(self) -> float:
-        return 0.0
-
-
 async def test_long_queries_cost_as_much_as_they_are_long() -> None:
-    async with border(clock=_Stopped()) as at:
+    async with border(clock=StoppedClock()) as at:
         assert (await at.call("POST", "/v1/memories", MEMORY)).status_code == 200
         long = {"query": "ferry " * 10_000}
         answers = [await at.call("POST", "/v1/recall", long) for _ in range(40)]
@@ -135,7 +128,7 @@ async def test_long_queries_cost_as_much_as_they_are_long() -> None:
 
 
 async def test_a_listing_costs_as_much_as_its_page_may_hold() -> None:
-    async with border(clock=_Stopped()) as at:
+    async with border(clock=StoppedClock()) as at:
         assert (await at.call("POST", "/v1/memories", MEMORY)).status_code == 200
         whole = [await at.call("GET", "/v1/namespaces", key=False) for _ in range(30)]
         assert 15 < sum(answer.status_code == 200 for answer in whole) < 25

@@ -11,12 +11,12 @@ from typing import Any
 
 import httpx
 import pytest
+from doubles.set_clocks import StoppedClock
 from memwal_calls import MemWalCaller
 from nacl.signing import SigningKey
 from signed_calls import encode
 
 from relayer.access.accounts import DelegateKey, Registration
-from relayer.adapters.system import SystemClock
 from relayer.fronts.memwal.contract import address_of, inner_account
 from relayer.http import limits
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
@@ -35,15 +35,6 @@ INITIALIZE = {
 }
 
 
-class _Stopped(SystemClock):
-    """A clock on which buckets fill up only when a test says so."""
-
-    seconds = 1_000.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-
 @pytest.fixture
 async def relayer() -> AsyncIterator[LocalRelayer]:
     """A relayer with the settings that it has by itself."""
@@ -54,7 +45,7 @@ async def relayer() -> AsyncIterator[LocalRelayer]:
 @pytest.fixture
 async def stopped() -> AsyncIterator[LocalRelayer]:
     """A relayer at which a failed request is not forgotten while a test takes its time."""
-    async with local_relayer(clock=_Stopped()) as running:
+    async with local_relayer(clock=StoppedClock()) as running:
         yield running
 
 
@@ -224,7 +215,7 @@ async def test_an_address_that_fails_often_keeps_its_mcp_clients(stopped: LocalR
 
 async def test_a_request_that_came_too_fast_may_be_sent_again() -> None:
     """A rate that is used up must not fill the memory of nonces, nor make a later repetition look like a replay."""
-    clock = _Stopped()
+    clock = StoppedClock()
     async with local_relayer(clock=clock, compat_limits="60/120/500") as relayer:
         caller = MemWalCaller(relayer)
         assert await recalls(caller, 60) == [200] * 60

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from border import Border, border
+from doubles.set_clocks import AheadClock
 from signed_calls import Gateway
 
 from relayer.adapters.memory_store import MemoryStore
@@ -93,15 +94,8 @@ async def test_what_is_there_counts_for_a_relayer_that_starts_later() -> None:
         assert forgotten.status_code == 200
 
 
-class _Clock(SystemClock):
-    ahead = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead
-
-
 async def test_an_erased_namespace_makes_room() -> None:
-    clock = _Clock()
+    clock = AheadClock()
     async with border(clock=clock, quota_namespaces=1) as at:
         assert (await _remember(at, _items(0, 1))).status_code == 200
         body = {**_items(0, 1), "namespace": "researcher/other"}
@@ -143,7 +137,7 @@ class _StuckListing(WrappedStore):
 
 
 async def test_no_write_waits_until_its_account_is_counted() -> None:
-    clock = _Clock()
+    clock = AheadClock()
     store = _StuckListing(MemoryStore(clock))
     async with border(store, clock=clock) as first:
         gateway = first.gateway

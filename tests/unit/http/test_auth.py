@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from border import Border, border
+from doubles.set_clocks import AheadClock, StoppedClock
 
-from relayer.adapters.system import SystemClock
 from relayer.domain.namespace import Custody
 from relayer.http.accept import Authorities
 from relayer.http.limits import AGENT
@@ -19,15 +19,8 @@ from relayer.wire.signing import Revocations, Right
 MEMORY = {"items": [{"text": "kept"}]}
 
 
-class _Clock(SystemClock):
-    ahead_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.ahead_ms
-
-
 async def test_a_cached_sealed_key_ends_with_its_time_and_its_secret_is_dropped() -> None:
-    clock = _Clock()
+    clock = AheadClock()
     async with border(clock=clock) as at:
         key = at.memory_key(not_after=at.gateway.now + 30)
         assert (await at.call("POST", "/v1/memories", MEMORY, key=key)).status_code == 200
@@ -44,7 +37,7 @@ async def test_a_cached_sealed_key_ends_with_its_time_and_its_secret_is_dropped(
 
 
 async def test_a_cached_certificate_is_still_held_to_its_time() -> None:
-    clock = _Clock()
+    clock = AheadClock()
     async with border(clock=clock) as at:
         certificate = at.gateway.certificate(not_after=at.gateway.now + 5)
         assert (await at.call("POST", "/v1/memories", MEMORY, certificate=certificate)).status_code == 200
@@ -108,16 +101,9 @@ async def test_a_revocation_over_http_shuts_the_agent_out_and_drops_its_open_nam
     assert (await at.call("POST", "/v1/recall", {"query": "kept"})).json()["code"] == "unauthorized"
 
 
-class _Stopped(SystemClock):
-    """No token ever comes back."""
-
-    def monotonic(self) -> float:
-        return 0.0
-
-
 @pytest.mark.row("MW-41", level="e2e")
 async def test_an_agent_that_used_up_its_tokens_is_told_when_to_come_back_polls_included() -> None:
-    async with border(clock=_Stopped()) as at:
+    async with border(clock=StoppedClock()) as at:
         turn = {"turns": [{"role": "user", "text": "ok"}]}
         other = replace(at.gateway, agent="other", namespaces=("other",))
         key = other.memory_key(at.fleet_key)
@@ -130,7 +116,7 @@ async def test_an_agent_that_used_up_its_tokens_is_told_when_to_come_back_polls_
         assert answer.json()["retry_after"] == pytest.approx(5 / AGENT.per_second)
         job = await at.call("GET", "/v1/jobs/01m8079zqgt6n9m13psfyd6ak5")
         assert job.json()["code"] == "rate_limited"
-    async with border(clock=_Stopped(), rate_limits="off") as at:
+    async with border(clock=StoppedClock(), rate_limits="off") as at:
         assert {(await at.call("POST", "/v1/analyze", turn)).status_code for _ in range(allowed + 1)} == {200}
 
 

@@ -6,6 +6,7 @@ import base64
 
 import pytest
 from border import Border, border
+from doubles.set_clocks import AheadClock
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
@@ -27,13 +28,6 @@ class _Failing(RecordingStore):
         return await super().get(key, **options)
 
 
-class _Skewed(SystemClock):
-    ahead_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.ahead_ms
-
-
 async def test_health_and_version_say_what_runs(at: Border) -> None:
     assert (await at.http.get(f"{at.url}/health")).json()["status"] == "ok"
     version = VersionResponse.model_validate((await at.http.get(f"{at.url}/version")).json())
@@ -42,7 +36,7 @@ async def test_health_and_version_say_what_runs(at: Border) -> None:
 
 
 async def test_ready_says_no_while_draining_and_when_the_store_or_the_clock_fails() -> None:
-    clock = _Skewed()
+    clock = AheadClock()
     store = _Failing(MemoryStore(SystemClock()))
     async with border(store, clock) as at:
         answer = await at.http.get(f"{at.url}/ready")

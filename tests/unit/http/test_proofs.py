@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 from border import Border, border
+from doubles.set_clocks import StoppedClock
 from nacl.signing import SigningKey
 from signed_calls import encode
 
-from relayer.adapters.system import SystemClock
 from relayer.http.limits import FAILURES, MAX_BODY
 from relayer.wire import codec as base64url
 from relayer.wire import signing
@@ -136,15 +136,8 @@ async def test_an_answer_to_one_request_proves_nothing_to_another(at):
         verifier(at, other).check(one.headers[PROOF_HEADER], 200, one.content)
 
 
-class _Stopped(SystemClock):
-    """No token ever comes back."""
-
-    def monotonic(self) -> float:
-        return 0.0
-
-
 async def test_a_peer_that_fails_too_often_gets_no_more_signatures():
-    async with border(clock=_Stopped()) as at:
+    async with border(clock=StoppedClock()) as at:
         forged = SigningKey(bytes(32))
         for _ in range(int(FAILURES.capacity)):
             failed = await at.call("GET", "/v1/namespaces", key=False, identity=forged)
