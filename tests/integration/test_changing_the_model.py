@@ -5,34 +5,22 @@ from __future__ import annotations
 import httpx
 from doubles.scripted_model_server import ScriptedModelServer
 from processes import Served, wait_until
-from signed_calls import Gateway, encode
-
-from relayer.wire import codec as base64url
+from test_models import Caller
 
 TEXTS = tuple(f"The {name} leaves the harbour of Lisbon at {hour} o'clock" for hour, name in enumerate(
     ("ferry", "trawler", "tanker", "yacht", "steamer"), 5
 ))  # fmt: skip
 
 
-class Caller:
-    """A gateway with the same keys over all starts."""
+def posted(caller: Caller, served: Served, target: str, body: dict) -> dict:
+    answer = caller.call(served, "POST", target, body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
 
-    def __init__(self) -> None:
-        self._gateway = Gateway()
 
-    def post(self, served: Served, target: str, body: dict) -> dict:
-        with httpx.Client(trust_env=False, timeout=40) as http:
-            keys = http.get(f"{served.url}/v1/keys").json()["keys"]
-            memory_key = self._gateway.memory_key(base64url.decode(keys[0]["public_key"]))
-            raw = encode(body)
-            headers = self._gateway.headers("POST", served.authority, target, raw, memory_key=memory_key)
-            answer = http.post(served.url + target, content=raw, headers=headers)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    def recall(self, served: Served) -> tuple[str, bool]:
-        found = self.post(served, "/v1/recall", {"query": "When does the tanker leave?", "floor": 0})
-        return found["memories"][0]["text"], found["degraded"]
+def recalled(caller: Caller, served: Served) -> tuple[str, bool]:
+    found = posted(caller, served, "/v1/recall", {"query": "When does the tanker leave?", "floor": 0})
+    return found["memories"][0]["text"], found["degraded"]
 
 
 def _is_converted(served: Served) -> bool:
@@ -45,17 +33,17 @@ def test_a_changed_model_serves_all_the_while_and_later_starts_have_nothing_left
     with ScriptedModelServer(dimension=48) as models:
         new = ("--embedder", "openai", "--embeddings-url", models.url, "--embeddings-model", "newer")
         first = serve()
-        caller.post(first, "/v1/memories", {"items": [{"text": text} for text in TEXTS]})
+        posted(caller, first, "/v1/memories", {"items": [{"text": text} for text in TEXTS]})
         first.stop()
         second = serve(*new, data=first.data)
-        assert caller.recall(second) == (TEXTS[2], False)
+        assert recalled(caller, second) == (TEXTS[2], False)
         wait_until(lambda: _is_converted(second))
-        assert caller.recall(second) == (TEXTS[2], False)
+        assert recalled(caller, second) == (TEXTS[2], False)
         second.stop()
         embedded = len(_memories_sent(models))
         assert embedded == len(TEXTS)
         third = serve(*new, data=first.data)
-        assert caller.recall(third) == (TEXTS[2], False)
+        assert recalled(caller, third) == (TEXTS[2], False)
         assert len(_memories_sent(models)) == embedded
 
 

@@ -18,15 +18,16 @@ from typing import Any
 
 import httpx
 import pytest
+from border import revocations_of
 from nacl.signing import SigningKey
-from processes import Served, run_memrelay, wait_until
+from processes import Served, alive, run_memrelay, wait_until
 from s3_servers import free_ports
 from signed_calls import Gateway, Line, Sent
 
 from gateway_plugin import MemoryPlugin
 from relayer.fronts.memwal.contract import address_of
 from relayer.wire import codec as base64url
-from relayer.wire.signing import Revocations, Right
+from relayer.wire.signing import Right
 
 TEXT = "The spare key of the boathouse hangs behind the third oar."
 QUESTION = "Where does the spare key of the boathouse hang?"
@@ -175,13 +176,7 @@ def test_what_an_account_takes_back_at_one_process_counts_at_the_other_within_15
     admin = Gateway(root=gateway.root, agent="admin", rights=(Right.ADMIN,))
     for line in (first, second):
         assert remember(line, gateway).status_code == 200
-    taken_back = Revocations(
-        account_key=bytes(gateway.root.account_identity.verify_key),
-        counter=1,
-        agent_keys=(bytes(gateway.identity.verify_key),),
-        serials=(),
-    ).issue(gateway.root.account_identity)
-    body = {"revocations": base64url.encode(taken_back)}
+    body = {"revocations": base64url.encode(revocations_of(gateway))}
     began = time.monotonic()
     assert first.send(admin, "PUT", "/v1/account/revocations", body, memory_key="").status_code == 200
     assert first.send(gateway, "POST", "/v1/recall", {"query": QUESTION}).status_code == 401
@@ -306,13 +301,6 @@ def processes_of(served: Served) -> dict[int, int]:
     return {event["number"]: event["process"] for event in events_of(served, "process_started")}
 
 
-def is_gone(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
 def is_free(authority: str) -> bool:
     host, _, port = authority.rpartition(":")
     with socket.socket() as again:
@@ -341,7 +329,7 @@ def test_workers_say_one_line_write_one_ready_file_and_end_with_one_signal(
     assert [line.endswith(", 2 processes") for line in said if "serves" in line] == [True]
     assert sum("created the relayer key" in line for line in said) == 1
     assert not served.ready_file.exists()
-    assert all(map(is_gone, running.values()))
+    assert not any(map(alive, running.values()))
     assert not events_of(served, "process_ended")
 
 
@@ -367,7 +355,7 @@ def test_a_launcher_that_is_killed_leaves_no_process_and_no_port_behind(serve: C
     served = serve("--workers", "2")
     served.process.kill()
     served.process.wait(10)
-    wait_until(lambda: all(map(is_gone, processes_of(served).values())))
+    wait_until(lambda: not any(map(alive, processes_of(served).values())))
     wait_until(lambda: is_free(served.authority))
 
 
@@ -413,7 +401,7 @@ def test_a_second_signal_ends_all_of_it_at_once(serve: Callable[..., Served]) ->
         wait_until(lambda: len(events_of(served, "stopping")) == 2)
         served.process.send_signal(signal.SIGINT)
         assert served.process.wait(5) == 1
-    assert all(map(is_gone, processes_of(served).values()))
+    assert not any(map(alive, processes_of(served).values()))
 
 
 # httpx leaves the socket of a connection that was reset to the garbage collector.

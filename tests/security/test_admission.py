@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from border import Border, border
+from border import Border, border, revoke
 from doubles.set_clocks import AheadClock
 
 from relayer.adapters.memory_store import MemoryStore
-from relayer.wire import codec as base64url
-from relayer.wire.signing import Revocations, Right
 
 MEMORY = {"items": [{"text": "The spare key hangs behind the clock."}]}
-
-
-async def _revoke(at: Border, agent_key: bytes) -> None:
-    account = at.gateway.root.account_identity
-    encoded = Revocations(bytes(account.verify_key), 1, (agent_key,)).issue(account)
-    admin = replace(at.gateway, agent="admin", rights=(Right.ADMIN,))
-    body = {"revocations": base64url.encode(encoded)}
-    answer = await at.call("PUT", "/v1/account/revocations", body, key=False, gateway=admin)
-    assert answer.status_code == 200
 
 
 def _live_keys(at: Border) -> list[bytes]:
@@ -33,7 +20,7 @@ async def test_a_refused_request_of_a_revoked_agent_leaves_no_live_key() -> None
         agent_key = bytes(at.gateway.identity.verify_key)
         assert (await at.call("POST", "/v1/memories", MEMORY)).status_code == 200
         assert _live_keys(at) == [agent_key]
-        await _revoke(at, agent_key)
+        await revoke(at, at.gateway)
         for method, target, body in (
             ("POST", "/v1/recall", {"query": "key"}),
             ("POST", "/v1/memories", MEMORY),
@@ -51,7 +38,7 @@ async def test_a_replica_that_learns_of_a_revocation_lets_go_of_the_keys_it_held
         agent_key = bytes(here.gateway.identity.verify_key)
         assert (await elsewhere.call("POST", "/v1/memories", MEMORY)).status_code == 200
         assert _live_keys(elsewhere) == [agent_key]
-        await _revoke(here, agent_key)
+        await revoke(here, here.gateway)
         clock.ahead = 16.0
         refused = await elsewhere.call("POST", "/v1/recall", {"query": "key"})
         assert refused.json()["code"] == "unauthorized"

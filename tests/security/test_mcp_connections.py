@@ -13,20 +13,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from mcp_messages import INITIALIZE
 from processes import wait_until
 from typed_commands import machine, run_gateway
 
 PROGRAM = Path(sys.executable).with_name("memrelay-gateway")
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "t", "version": "1"},
-    },
-}
 
 
 @dataclass

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from doubles.set_clocks import StoppedClock
+from mcp_messages import INITIALIZE
 from memwal_calls import MemWalCaller
 from nacl.signing import SigningKey
 from signed_calls import encode
@@ -23,16 +24,6 @@ from relayer.testing.local_relayer import LocalRelayer, local_relayer
 
 RECALL = "/api/recall"
 TEXT = "The spare key hangs behind the clock."
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "t", "version": "1"},
-    },
-}
 
 
 @pytest.fixture

@@ -10,14 +10,12 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from border import Border, border
+from border import Border, border, revocations_of, revoke
 from signed_calls import Gateway, encode
 
 from relayer.domain.operations import JobAccepted, Origin
-from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
 from relayer.wire.sealing import RootKeys
-from relayer.wire.signing import Revocations, Right
 
 SECRET = "The spare key of the boathouse hangs behind the third oar."
 MEMORIES = {"items": [{"text": SECRET}]}
@@ -28,16 +26,6 @@ EVENTS = {"accept": "text/event-stream"}
 async def at() -> AsyncIterator[Border]:
     async with border(rate_limits="off") as running:
         yield running
-
-
-async def revoke(at: Border, gateway: Gateway) -> None:
-    """Take a gateway's keys back, as its owner does."""
-    account = gateway.root.account_identity
-    listed = Revocations(bytes(account.verify_key), 1, (bytes(gateway.identity.verify_key),)).issue(account)
-    admin = replace(gateway, agent="admin", rights=(Right.ADMIN,))
-    body = {"revocations": base64url.encode(listed)}
-    answer = await at.call("PUT", "/v1/account/revocations", body, key=False, gateway=admin)
-    assert answer.status_code == 200
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -98,10 +86,7 @@ async def test_a_stream_on_another_relayer_ends_when_it_hears_of_the_revocation(
         while "Sundays" not in await anext(lines):
             pass
         # What the other relayer wrote is read here within 15 s; nobody dropped the namespace for it.
-        account = at.gateway.root.account_identity
-        agent_key = bytes(at.gateway.identity.verify_key)
-        listed = Revocations(bytes(account.verify_key), 1, (agent_key,)).issue(account)
-        await at.relayer.accounts.revoke(listed, account=at.gateway.root.account)
+        await at.relayer.accounts.revoke(revocations_of(at.gateway), account=at.gateway.root.account)
         owner = replace(at.gateway, agent="owner", namespaces=(at.gateway.agent,))
         secret = at.gateway.root.agent(at.gateway.agent).namespace_secret(at.gateway.agent, 1)
         own = owner.memory_key(at.fleet_key, namespace=at.gateway.agent, secret=secret)

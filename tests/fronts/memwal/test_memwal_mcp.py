@@ -18,6 +18,7 @@ import pytest
 from mcp import Client, MCPError, types
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp_messages import INITIALIZE
 from memwal_calls import MemWalCaller
 from nacl.signing import SigningKey
 
@@ -32,16 +33,6 @@ from relayer.testing.local_relayer import LocalRelayer, local_relayer
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 TRANSPORTS = ["http", "sse"]
 ACCEPT = "application/json, text/event-stream"
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "t", "version": "1"},
-    },
-}
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from border import Border, border
+from border import Border, border, revocations_of
 from doubles.set_clocks import AheadClock, StoppedClock
 
 from relayer.domain.namespace import Custody
@@ -14,7 +14,7 @@ from relayer.http.limits import AGENT
 from relayer.http.problems import HttpProblem
 from relayer.settings.config import accepted_authorities, public_authority
 from relayer.wire import codec as base64url
-from relayer.wire.signing import Revocations, Right
+from relayer.wire.signing import Right
 
 MEMORY = {"items": [{"text": "kept"}]}
 
@@ -83,10 +83,7 @@ async def test_a_revocation_over_http_shuts_the_agent_out_and_drops_its_open_nam
     at = at_custody
     assert (await at.call("POST", "/v1/memories", MEMORY)).status_code == 200
     assert len(at.relayer.context.namespaces) == 1
-    account = at.gateway.root.account_identity
-    agent_key = bytes(at.gateway.identity.verify_key)
-    encoded = Revocations(bytes(account.verify_key), 1, (agent_key,)).issue(account)
-    body = {"revocations": base64url.encode(encoded)}
+    body = {"revocations": base64url.encode(revocations_of(at.gateway))}
     refused = await at.call("PUT", "/v1/account/revocations", body, key=False)
     assert refused.json()["code"] == "unauthorized"
     hidden = await at.call("GET", "/v1/account/revocations", key=False)

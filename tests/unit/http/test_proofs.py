@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from border import Border, border
+from border import Border, border, revoke
 from doubles.set_clocks import StoppedClock
 from nacl.signing import SigningKey
 from signed_calls import encode
@@ -24,8 +24,6 @@ from relayer.wire.signing import (
     PROOF_HEADER,
     SEALED_TYPE,
     Prover,
-    Revocations,
-    Right,
     Verifier,
     answer_key,
     seal_body,
@@ -115,15 +113,7 @@ async def test_answers_about_an_account_and_to_clients_without_a_secret_are_sign
 async def test_the_one_401_is_proven_in_one_way_however_far_its_request_got(at):
     thief = replace(at.gateway, agent="thief")
     assert proven(at, await at.call("POST", "/v1/recall", {"query": "kept"}, gateway=thief)) == SIGNATURE
-    account = at.gateway.root.account_identity
-    encoded = Revocations(bytes(account.verify_key), 1, (bytes(at.gateway.identity.verify_key),)).issue(
-        account
-    )
-    admin = replace(at.gateway, agent="admin", rights=(Right.ADMIN,))
-    body = {"revocations": base64url.encode(encoded)}
-    assert (
-        await at.call("PUT", "/v1/account/revocations", body, key=False, gateway=admin)
-    ).status_code == 200
+    await revoke(at, at.gateway)
     revoked = await at.call("POST", "/v1/recall", {"query": "kept"})
     assert (revoked.json()["code"], proven(at, revoked)) == ("unauthorized", SIGNATURE)
 

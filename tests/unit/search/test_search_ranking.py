@@ -1,14 +1,7 @@
 import pytest
+from test_links import chain
 
-from relayer.search.index import Links
 from relayer.search.ranking import abstention_score, coverage, evidence, with_neighbours
-
-
-def chain(count: int) -> Links:
-    links = Links()
-    for key in range(1, count):
-        links.put(key, key - 1)
-    return links
 
 
 def raised(found: dict[int, float], lenders: list[int]) -> dict[int, float]:
