@@ -28,7 +28,7 @@ from relayer.http.limits import PEER_FAILURES, SlowClient, UnreadAnswers, break_
 from relayer.http.metrics import Metrics
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
 from relayer.http.routes import AcceptedCall, Reply, RequestContext, Services
-from relayer.lib.work import Requester, current_requester
+from relayer.lib.work import Requester, cancel_all, current_requester
 from relayer.ports import Randomness, RequestSpan, Traces
 from relayer.telemetry import describe, log, name_request
 from relayer.wire import signing
@@ -493,9 +493,7 @@ class Listener(web.SockSite):
 
     async def stop(self) -> None:
         """Stop accepting connections; open ones stay."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
         self._listening.close()
         await super().stop()
 

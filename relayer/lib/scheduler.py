@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Self
 
-from relayer.lib.work import fraction, uneven
+from relayer.lib.work import cancel_all, fraction, uneven
 from relayer.ports import Clock, Randomness
 
 OnError = Callable[[BaseException], None]
@@ -85,10 +85,7 @@ class Scheduler:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        running = list(self._running)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await cancel_all(self._running)
 
     def start(self, task: Periodic) -> None:
         """Start a periodic task."""

@@ -141,6 +141,14 @@ async def both(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, U]) -> tu
     return cast("T", first), cast("U", second)
 
 
+async def cancel_all(works: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel tasks and wait until all have ended, whatever they raise then."""
+    works = list(works)
+    for work in works:
+        work.cancel()
+    await asyncio.gather(*works, return_exceptions=True)
+
+
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     for error in errors.exceptions:
         if isinstance(error, RelayerError):

@@ -27,7 +27,7 @@ from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Keyring, LogPosition, Manifest, Pointer, decode, decode_manifest
 from relayer.domain.operations import Entry, decode_entry, encode_stored
 from relayer.errors import CorruptNamespace, NamespaceClosed, RelayerError, StoreUnavailable
-from relayer.lib.work import together
+from relayer.lib.work import cancel_all, together
 from relayer.ports import (
     Absent,
     Clock,
@@ -278,9 +278,7 @@ class ReadAhead:
         """Cancel the prefetched reads that were not used; later reads go to the store."""
         left = list(self._begun.values())
         self._begun.clear()
-        for read in left:
-            read.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await cancel_all(left)
 
 
 class RollbackDetected(RelayerError):

@@ -31,7 +31,7 @@ from relayer.errors import (
     WrongGeneration,
     WrongNamespaceKey,
 )
-from relayer.lib.work import Deadline
+from relayer.lib.work import Deadline, cancel_all
 from relayer.log import creation
 from relayer.log.namespace_log import begin_reads
 from relayer.log.objects import LogPorts, ReadAhead
@@ -274,10 +274,7 @@ class OpenNamespaces:
 
     async def close(self, patience: float) -> None:
         """Cancel rotations and openings, commit queued operations for at most ``patience`` seconds, and close all namespaces."""
-        tasks = [*self._rotations.values(), *self._opening.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all([*self._rotations.values(), *self._opening.values()])
         await asyncio.gather(
             *(opened.close(patience) for opened in self._open.values()), return_exceptions=True
         )
