@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import io
 import json
-from typing import Any
 
 import pytest
+from doubles.faulty_store import FaultyStore
 from memwal_calls import SEAL_SESSION, MemWalCaller
 from nacl.signing import SigningKey
 
 from relayer.access.accounts import DelegateKey, Registration
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
-from relayer.errors import StoreUnavailable
 from relayer.fronts.memwal.contract import address_of, inner_account
 from relayer.telemetry import configure
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
@@ -180,24 +179,16 @@ async def test_gateways_and_memwals_clients_never_share_an_account(relayer: Loca
     assert [one["name"] for one in listed.json()["namespaces"]] == ["default"]
 
 
-class _Silent(MemoryStore):
-    silent = False
-
-    async def get(self, *args: Any, **more: Any) -> Any:
-        if self.silent:
-            raise StoreUnavailable("the store does not answer")
-        return await super().get(*args, **more)
-
-
 @pytest.mark.row("MW-37", level="e2e")
 async def test_where_the_store_is_silent_a_key_is_not_told_to_be_wrong() -> None:
-    store = _Silent(SystemClock())
+    clock = SystemClock()
+    store = FaultyStore(MemoryStore(clock), clock=clock, seed=1)
     async with local_relayer(store) as relayer:
-        store.silent = True
+        store.down = True
         answer = await MemWalCaller(relayer).post(STATS)
         assert answer.status_code == 503
         assert answer.headers["x-auth-error"] == "AUTH_UPSTREAM_UNAVAILABLE"
-        store.silent = False
+        store.down = False
         assert (await MemWalCaller(relayer).post(STATS)).status_code == 200
 
 

@@ -12,7 +12,6 @@ from nacl.signing import SigningKey
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
-from relayer.errors import EmbedderUnavailable
 from relayer.fronts.memwal import accounts, commands
 from relayer.fronts.memwal.contract import Weights
 from relayer.fronts.memwal.public import PACKAGE_ID
@@ -423,22 +422,13 @@ async def test_a_full_quota_is_a_402_in_megabytes() -> None:
         assert answer.json()["error"] == "Storage quota exceeded: 0.0 MB used of 0.0 MB allowed"
 
 
-class _Away(HashingEmbedder):
-    away = False
-
-    async def embed(self, texts: Any, *, query: bool = False, prompt: bool = False) -> Any:
-        if self.away:
-            raise EmbedderUnavailable("away")
-        return await super().embed(texts, query=query, prompt=prompt)
-
-
 @pytest.mark.row("MW-38", level="e2e")
 async def test_while_the_embedder_is_away_a_job_is_not_done_and_asking_about_it_is_held() -> None:
-    embedder = _Away()
+    embedder = HashingEmbedder()
     async with local_relayer(embedder=embedder) as relayer:
         caller = MemWalCaller(relayer)
         await caller.remember("There before.")
-        embedder.away = True
+        embedder.down = True
         job = await caller.remember("Said meanwhile.")
         answer = await caller.get(f"/api/remember/{job}")
         state = answer.json()
@@ -449,7 +439,7 @@ async def test_while_the_embedder_is_away_a_job_is_not_done_and_asking_about_it_
         assert refused.status_code == 503
         assert "traceId: " + refused.headers["x-request-id"] in refused.json()["error"]
         assert refused.headers["retry-after"]
-        embedder.away = False
+        embedder.down = False
     assert (await _embedding_of(HashingEmbedder())) == 64
 
 

@@ -6,6 +6,7 @@ import base64
 
 import pytest
 from border import Border, border
+from doubles.faulty_store import FaultyStore
 from doubles.set_clocks import AheadClock
 
 from relayer.adapters.memory_store import MemoryStore
@@ -19,15 +20,6 @@ from relayer.wire.sealed_keys import FleetKey, FleetList
 from relayer.wire.service import KeysResponse, VersionResponse
 
 
-class _Failing(RecordingStore):
-    down = False
-
-    async def get(self, key, **options):
-        if self.down:
-            raise StoreUnavailable("down")
-        return await super().get(key, **options)
-
-
 async def test_health_and_version_say_what_runs(at: Border) -> None:
     assert (await at.http.get(f"{at.url}/health")).json()["status"] == "ok"
     version = VersionResponse.model_validate((await at.http.get(f"{at.url}/version")).json())
@@ -37,7 +29,7 @@ async def test_health_and_version_say_what_runs(at: Border) -> None:
 
 async def test_ready_says_no_while_draining_and_when_the_store_or_the_clock_fails() -> None:
     clock = AheadClock()
-    store = _Failing(MemoryStore(SystemClock()))
+    store = FaultyStore(MemoryStore(SystemClock()), clock=clock, seed=1)
     async with border(store, clock) as at:
         answer = await at.http.get(f"{at.url}/ready")
         assert (answer.status_code, answer.json()["ready"]) == (200, True)

@@ -5,20 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 from border import Border, border
-from numpy.typing import NDArray
 from typed_commands import machine, run_gateway
 
 from gateway_plugin import MemoryPlugin
 from relayer import bootstrap
-from relayer.errors import EmbedderUnavailable
 from relayer.http.limits import AGENT, RATE_CAUSES, Limits
 from relayer.http.problems import HttpProblem
 from relayer.log.objects import Layout
@@ -27,19 +23,6 @@ from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 
 CANARY = "the canary sings at dawn"
-
-
-class Away(HashingEmbedder):
-    """An embedder that goes away when it is told to."""
-
-    away = False
-
-    async def embed(
-        self, texts: Sequence[str], *, query: bool = False, prompt: bool = False
-    ) -> NDArray[np.float32]:
-        if self.away:
-            raise EmbedderUnavailable("away")
-        return await super().embed(texts, query=query, prompt=prompt)
 
 
 async def _page(at: Border) -> str:
@@ -54,7 +37,7 @@ def _number(page: str, series: str) -> float:
 
 
 async def test_recalls_are_counted_by_what_they_found_and_embeddings_are_timed() -> None:
-    embedder = Away()
+    embedder = HashingEmbedder()
     async with border(embedder=embedder) as at:
         first = (await at.http.get(f"{at.url}/metrics")).text
         outcomes = ("answered", "empty", "degraded")
@@ -66,7 +49,7 @@ async def test_recalls_are_counted_by_what_they_found_and_embeddings_are_timed()
         await at.call("POST", "/v1/recall", {"query": CANARY})
         await at.call("POST", "/v1/memories", {"items": [{"text": CANARY}]})
         await at.call("POST", "/v1/recall", {"query": CANARY})
-        embedder.away = True
+        embedder.down = True
         answer = await at.call("POST", "/v1/recall", {"query": f"{CANARY} again"})
         assert answer.json()["degraded"]
         page = await _page(at)
