@@ -35,6 +35,10 @@ Kind = Literal["local", "multilingual"]
 _MODELS: dict[Kind, type[MiniLm | E5]] = {"local": MiniLm, "multilingual": E5}
 _FILES: dict[Kind, Callable[[], Path]] = {"local": minilm.model_file, "multilingual": e5.model_file}
 
+# How many texts are embedded at a time, and how many calls may run or wait.
+_AT_ONCE = 2
+_WAITING_LIMIT = 64
+
 Reader = TypeVar("Reader", PromptReader, MessageLayers, PairReader, CrossEncoder)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -56,8 +60,6 @@ class LocalEmbedder:
     Args:
         kind: multilingual-e5-small, or all-MiniLM-L6-v2 (English mostly).
         threads: of the model's runtime, 1 or 2, for each text.
-        at_once: maximum number of texts that are embedded concurrently.
-        waiting_limit: maximum number of calls that run or wait.
         weights: the model's file; None for that of the installed package.
     """
 
@@ -66,20 +68,17 @@ class LocalEmbedder:
         kind: Kind = "local",
         *,
         threads: int = 1,
-        at_once: int = 2,
-        waiting_limit: int = 64,
         weights: Path | None = None,
     ) -> None:
         self._kind = _MODELS[kind]
         self._threads = threads
         self._weights = weights
-        self._waiting_limit = waiting_limit
         self._waiting = 0
         self._model: LocalModel | None = None
         self._readers: dict[type[Any], Any] = {}
         self._bulk = asyncio.Lock()
         self._loading = threading.Lock()
-        self._executor = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="embedder")
+        self._executor = ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="embedder")
         self._closed = asyncio.Event()
 
     @property
@@ -162,7 +161,7 @@ class LocalEmbedder:
 
     @contextmanager
     def _one_more(self) -> Iterator[None]:
-        if self._waiting >= self._waiting_limit:
+        if self._waiting >= _WAITING_LIMIT:
             raise QueueFull("too many texts wait for the embedder", retry_after=1.0)
         self._waiting += 1
         try:
