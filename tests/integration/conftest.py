@@ -14,6 +14,8 @@ from plugin_site import PluginSite
 from processes import CLEAN, Served, wait_for
 from typed_commands import Done, machine, run_gateway
 
+from relayer.testing.local_relayer import LocalRelayer, threaded_relayer
+
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
@@ -41,6 +43,13 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
         process.wait(30)
         if process.stdout is not None:
             process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def relayer() -> Iterator[LocalRelayer]:
+    """A relayer for the tests of a module, with the settings that it has by itself."""
+    with threaded_relayer() as running:
+        yield running
 
 
 @pytest.fixture

@@ -38,12 +38,6 @@ class Hosted:
         return [question.purpose for question in self.asked]
 
 
-@pytest.fixture(scope="module")
-def relayer():
-    with threaded_relayer() as running:
-        yield running
-
-
 @pytest.fixture
 def plugin(relayer, secret, tmp_path):
     made = []

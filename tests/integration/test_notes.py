@@ -16,12 +16,6 @@ KEY = "agent:coder:main"
 NOTE = "Lena takes her coffee with oat milk, and Rex is her dog."
 
 
-@pytest.fixture(scope="module")
-def relayer():
-    with threaded_relayer() as running:
-        yield running
-
-
 def noting(url, secret, tmp_path, **settings):
     environ = machine(tmp_path, url, secret)
     return MemoryPlugin(url, settings=settings, environ=environ, secret=secret)

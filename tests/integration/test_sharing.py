@@ -12,7 +12,6 @@ from typed_commands import machine, run_gateway
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.turn.gates import HostTurn
-from relayer.testing.local_relayer import threaded_relayer
 from relayer.wire.sealing import FIRST_GENERATION
 from relayer.wire.signing import Right
 
@@ -20,12 +19,6 @@ BOILER = "The boiler in the cellar of the mill is serviced by Margarethe every O
 KETTLE = "The kettle in the kitchen of the mill has a cracked lid."
 QUESTION = "Who services the boiler in the cellar of the mill?"
 CODER, RESEARCHER, STRANGER = (f"agent:{name}:main" for name in ("coder", "researcher", "stranger"))
-
-
-@pytest.fixture(scope="module")
-def relayer():
-    with threaded_relayer() as running:
-        yield running
 
 
 @pytest.fixture
