@@ -54,14 +54,15 @@ class S3Server:
                     self.admin.delete_object(Bucket=BUCKET, Key=f"{above}/")
 
 
-def _admin(url: str) -> Any:
+def admin_of(url: str, *, attempts: int = 2, patience: float = PATIENCE) -> Any:
+    """Return a client that may do everything at a server."""
     return boto3.session.Session().client(
         "s3",
         endpoint_url=url,
         aws_access_key_id=ACCESS_KEY,
         aws_secret_access_key=SECRET_KEY,
         region_name="us-east-1",
-        config=Config(retries={"total_max_attempts": 2}, read_timeout=PATIENCE),
+        config=Config(retries={"total_max_attempts": attempts}, read_timeout=patience),
     )
 
 
@@ -79,7 +80,7 @@ def free_ports(count: int) -> list[int]:
 @contextmanager
 def seaweedfs(folder: Path) -> Iterator[S3Server]:
     """SeaweedFS in one process."""
-    command, url = _seaweedfs(folder)
+    command, url = seaweedfs_alone(folder)
     with _running(command, folder / "seaweedfs.log", url) as server:
         yield server
 
@@ -88,9 +89,9 @@ class MortalSeaweed:
     """SeaweedFS over one folder and port, to be killed and started again; ``close`` it."""
 
     def __init__(self, folder: Path) -> None:
-        self._command, self.url = _seaweedfs(folder)
+        self._command, self.url = seaweedfs_alone(folder)
         self._log = folder / "seaweedfs.log"
-        self._admin = _admin(self.url)
+        self._admin = admin_of(self.url)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> float:
@@ -115,9 +116,12 @@ class MortalSeaweed:
         self._admin.close()
 
 
-def _seaweedfs(folder: Path) -> tuple[list[str], str]:
-    """Return command and URL; it would listen everywhere and report home if it were not told otherwise."""
-    ports = free_ports(8)
+def weed(command: str, *flags: str) -> list[str]:
+    return [str(Path(sys.executable).with_name("weed")), command, *flags]
+
+
+def identities(folder: Path) -> Path:
+    """Write the file that says who may do what at SeaweedFS."""
     identity = {
         "name": "admin",
         "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
@@ -128,28 +132,34 @@ def _seaweedfs(folder: Path) -> tuple[list[str], str]:
         "credentials": [{"accessKey": READER_KEY, "secretKey": SECRET_KEY}],
         "actions": ["Read", "List"],
     }
-    (folder / "data").mkdir()
-    (folder / "s3.json").write_text(json.dumps({"identities": [identity, reader]}))
+    file = folder / "s3.json"
+    file.write_text(json.dumps({"identities": [identity, reader]}))
+    return file
+
+
+def seaweedfs_alone(folder: Path) -> tuple[list[str], str]:
+    """Return command and URL; it would listen everywhere and report home if it were not told otherwise."""
+    ports = free_ports(8)
+    (folder / "data").mkdir(parents=True)
     names = ("master.port", "volume.port", "filer.port", "s3.port")
     listening = [
         flag
         for name, port, grpc in zip(names, ports[::2], ports[1::2], strict=True)
         for flag in (f"-{name}={port}", f"-{name}.grpc={grpc}")
     ]
-    command = [
-        str(Path(sys.executable).with_name("weed")),
+    command = weed(
         "mini",
         f"-dir={folder / 'data'}",
         "-ip=127.0.0.1",
         "-ip.bind=127.0.0.1",
         *listening,
-        f"-s3.config={folder / 's3.json'}",
+        f"-s3.config={identities(folder)}",
         "-master.telemetry=false",
         "-webdav=false",
         "-admin.ui=false",
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
-    ]
+    )
     return command, f"http://127.0.0.1:{ports[6]}"
 
 
@@ -166,7 +176,7 @@ def moto(folder: Path) -> Iterator[S3Server]:
 def _running(command: list[str], log: Path, url: str) -> Iterator[S3Server]:
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL)
-    admin = _admin(url)
+    admin = admin_of(url)
     try:
         _wait(admin, process, log)
         yield S3Server(url, admin)
@@ -177,23 +187,25 @@ def _running(command: list[str], log: Path, url: str) -> Iterator[S3Server]:
 
 
 def _wait(admin: Any, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until a signed write and read succeed; the server's own health page says yes too early."""
+    """Wait until the server can be used; its own health page says yes too early."""
     end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            with suppress(admin.exceptions.BucketAlreadyOwnedByYou):
-                admin.create_bucket(Bucket=BUCKET)
-            admin.put_object(Bucket=BUCKET, Key="ready", Body=b"yes")
-            admin.get_object(Bucket=BUCKET, Key="ready")["Body"].close()
-            admin.delete_object(Bucket=BUCKET, Key="ready")
-        except (BotoCoreError, ClientError) as error:
-            if process.poll() is not None or time.monotonic() > end:
-                pytest.fail(
-                    f"the S3 server did not start ({error}): {log.read_text(errors='replace')[-2000:]}"
-                )
-            time.sleep(0.1)
-        else:
-            return
+    while (error := objection_of(admin)) is not None:
+        if process.poll() is not None or time.monotonic() > end:
+            pytest.fail(f"the S3 server did not start ({error}): {log.read_text(errors='replace')[-2000:]}")
+        time.sleep(0.1)
+
+
+def objection_of(admin: Any) -> Exception | None:
+    """Make the bucket, and return why a signed write and read in it fail; None if they succeed."""
+    try:
+        with suppress(admin.exceptions.BucketAlreadyExists, admin.exceptions.BucketAlreadyOwnedByYou):
+            admin.create_bucket(Bucket=BUCKET)
+        admin.put_object(Bucket=BUCKET, Key="ready", Body=b"yes")
+        admin.get_object(Bucket=BUCKET, Key="ready")["Body"].close()
+        admin.delete_object(Bucket=BUCKET, Key="ready")
+    except (BotoCoreError, ClientError) as error:
+        return error
+    return None
 
 
 class KeptClient:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
-from s3_servers import ACCESS_KEY, BUCKET, SECRET_KEY, free_ports
+from s3_servers import admin_of, free_ports, identities, objection_of, seaweedfs_alone, weed
 
 from demo.relayer_process import RelayerFailed, RelayerProcess
 
@@ -107,9 +101,9 @@ class Store:
         """Wait until every gateway takes signed writes; the first ones of a new cluster are refused for a while."""
         end = time.monotonic() + _STORE_PATIENCE
         for host, port in self.gateways:
-            client = _admin(f"http://{host}:{port}")
+            client = admin_of(f"http://{host}:{port}", attempts=1, patience=10)
             try:
-                while not _writable(client):
+                while objection_of(client) is not None:
                     if time.monotonic() > end:
                         raise RuntimeError(f"SeaweedFS did not start; see its logs in {self.parts[0].folder}")
                     time.sleep(0.2)
@@ -117,63 +111,10 @@ class Store:
                 client.close()
 
 
-def _admin(url: str) -> Any:
-    return boto3.session.Session().client(
-        "s3",
-        endpoint_url=url,
-        aws_access_key_id=ACCESS_KEY,
-        aws_secret_access_key=SECRET_KEY,
-        region_name="us-east-1",
-        config=Config(retries={"total_max_attempts": 1}, read_timeout=10),
-    )
-
-
-def _writable(client: Any) -> bool:
-    try:
-        with suppress(client.exceptions.BucketAlreadyExists, client.exceptions.BucketAlreadyOwnedByYou):
-            client.create_bucket(Bucket=BUCKET)
-        client.put_object(Bucket=BUCKET, Key="ready", Body=b"yes")
-        client.get_object(Bucket=BUCKET, Key="ready")["Body"].close()
-    except (BotoCoreError, ClientError):
-        return False
-    return True
-
-
-def _weed(command: str, *flags: str) -> list[str]:
-    return [str(Path(sys.executable).with_name("weed")), command, *flags]
-
-
-def _credentials(folder: Path) -> Path:
-    identity = {
-        "name": "admin",
-        "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
-        "actions": ["Admin", "Read", "Write", "List", "Tagging"],
-    }
-    path = folder / "s3.json"
-    path.write_text(json.dumps({"identities": [identity]}))
-    return path
-
-
 def a_single_server(folder: Path) -> Store:
     """Everything in one process."""
-    ports = free_ports(8)
-    names = ("master.port", "volume.port", "filer.port", "s3.port")
-    (folder / "data").mkdir(parents=True)
-    command = _weed(
-        "mini",
-        f"-dir={folder / 'data'}",
-        "-ip=127.0.0.1",
-        "-ip.bind=127.0.0.1",
-        *(f"-{name}={port}" for name, port in zip(names, ports[::2], strict=True)),
-        *(f"-{name}.grpc={port}" for name, port in zip(names, ports[1::2], strict=True)),
-        f"-s3.config={_credentials(folder)}",
-        "-master.telemetry=false",
-        "-webdav=false",
-        "-admin.ui=false",
-        "-s3.port.iceberg=0",
-        "-s3.port.lance=0",
-    )
-    return Store([Part("seaweedfs", command, folder)], [("127.0.0.1", ports[6])])
+    command, url = seaweedfs_alone(folder)
+    return Store([Part("seaweedfs", command, folder)], [("127.0.0.1", int(url.rpartition(":")[2]))])
 
 
 def a_cluster(folder: Path) -> Store:
@@ -190,7 +131,7 @@ def a_cluster(folder: Path) -> Store:
 
     def add(kind: str, number: int, *flags: str) -> None:
         (folder / f"{kind}-{number}").mkdir(parents=True)
-        parts.append(Part(f"{kind}-{number}", _weed(kind, *flags), folder))
+        parts.append(Part(f"{kind}-{number}", weed(kind, *flags), folder))
 
     # SeaweedFS writes an address whose gRPC port is not the usual one as host:port.grpc.
     quorum = ",".join(f"127.0.0.1:{port}.{grpc}" for port, grpc in masters)
@@ -210,7 +151,7 @@ def a_cluster(folder: Path) -> Store:
             f"-defaultStoreDir={folder}/filer-{number}", "-defaultReplicaPlacement=001",
         )  # fmt: skip
     filer = ",".join(f"127.0.0.1:{port}.{grpc}" for port, grpc in filers)
-    credentials = _credentials(folder)
+    credentials = identities(folder)
     for number, (port, grpc) in enumerate(gateways):
         add(
             "s3", number, "-ip.bind=127.0.0.1", f"-port={port}", f"-port.grpc={grpc}", "-port.iceberg=0", "-port.lance=0",
