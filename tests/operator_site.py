@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 from doubles.seeded_randomness import SeededRandomness
+from signed_calls import certificate_of
 
 from relayer.access.accounts import Access, Accounts, Principal
 from relayer.access.store_keys import create_store_key
@@ -36,7 +37,7 @@ from relayer.wire import codec as ulid
 from relayer.wire.codec import NotAccepted
 from relayer.wire.schemas import RecallRequest, RememberRequest
 from relayer.wire.sealing import RootKeys
-from relayer.wire.signing import Certificate, Revocations, Right
+from relayer.wire.signing import Revocations
 
 ROOT = RootKeys(hashlib.sha256(b"a root secret").digest())
 RELAYER_KEY = hashlib.sha256(b"a relayer key").digest()
@@ -71,7 +72,7 @@ class Site:
 
     def access(self, agent: str, custody: Custody = Custody.AGENT) -> Access:
         keys = ROOT.agent(agent)
-        certificate = self.certificate(agent)
+        certificate = certificate_of(ROOT, agent)
         principal = Principal(
             certificate, self.randomness.bytes(16), self.clock.now_ms() + 60_000, hashlib.sha256().digest()
         )
@@ -80,29 +81,19 @@ class Site:
             secret = RELAYER_KEYS.namespace_secret(principal.account, agent, 1)
         return Access(principal, agent, 1, custody, self.clock.now_ms() + 600_000, secret)
 
-    def certificate(self, agent: str) -> Certificate:
-        return Certificate(
-            bytes(ROOT.account_identity.verify_key),
-            agent,
-            bytes(ROOT.agent(agent).identity.verify_key),
-            (agent,),
-            tuple(Right),
-            0,
-            2**40,
-            bytes(16),
-        )
-
     async def revoke(self, agent: str, counter: int = 1) -> None:
         """Have the account take an agent's keys back."""
         listed = Revocations(
-            bytes(ROOT.account_identity.verify_key), counter, agent_keys=(self.certificate(agent).agent_key,)
+            bytes(ROOT.account_identity.verify_key),
+            counter,
+            agent_keys=(certificate_of(ROOT, agent).agent_key,),
         )
         await Accounts(self.ports).revoke(listed.issue(ROOT.account_identity), account=ROOT.account)
 
     async def admits(self, agent: str) -> bool:
         """Whether a relayer that just started lets an agent in."""
         try:
-            await Accounts(self.ports).admit(self.certificate(agent))
+            await Accounts(self.ports).admit(certificate_of(ROOT, agent))
         except NotAccepted:
             return False
         return True

@@ -10,8 +10,22 @@ import httpx
 from relayer.testing.local_relayer import AGENT, encode
 from relayer.testing.local_relayer import SigningGateway as Gateway
 from relayer.wire import codec as base64url
+from relayer.wire.sealing import RootKeys
+from relayer.wire.signing import Certificate, Right
 
-__all__ = ["AGENT", "Gateway", "Line", "Sent", "encode"]
+__all__ = ["AGENT", "Gateway", "Line", "Sent", "certificate_of", "encode"]
+
+
+def certificate_of(
+    root: RootKeys,
+    agent: str,
+    *namespaces: str,
+    rights: tuple[Right, ...] = tuple(Right),
+    serial: bytes = bytes(16),
+) -> Certificate:
+    """Return an agent's certificate that is always valid, for these namespaces or its own."""
+    account, key = root.account_identity.verify_key, root.agent(agent).identity.verify_key
+    return Certificate(bytes(account), agent, bytes(key), namespaces or (agent,), rights, 0, 2**40, serial)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from doubles.seeded_randomness import SeededRandomness
+from signed_calls import certificate_of
 
 from relayer.access.accounts import Access, Principal
 from relayer.adapters.memory_store import MemoryStore
@@ -38,7 +39,6 @@ from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.schemas import EraseNamespaceRequest, SupersedeRequest
 from relayer.wire.sealing import RootKeys
-from relayer.wire.signing import Certificate, Right
 
 __all__ = ["AGENT", "TwoRelayers"]
 
@@ -49,18 +49,8 @@ AGENT = "researcher"
 READ = b"read" * 4
 KEYS = RelayerKeys.derive(hashlib.sha256(b"a relayer key").digest())
 ROOT = RootKeys(hashlib.sha256(b"a root secret").digest())
-AGENT_KEYS = ROOT.agent(AGENT)
-SECRET = AGENT_KEYS.namespace_secret(AGENT, 0)
-CERTIFICATE = Certificate(
-    bytes(ROOT.account_identity.verify_key),
-    AGENT,
-    bytes(AGENT_KEYS.identity.verify_key),
-    (AGENT, f"{AGENT}/*"),
-    tuple(Right),
-    0,
-    2**40,
-    bytes(16),
-)
+SECRET = ROOT.agent(AGENT).namespace_secret(AGENT, 0)
+CERTIFICATE = certificate_of(ROOT, AGENT, AGENT, f"{AGENT}/*")
 _TAIL = CompactionLimits(entries=1, most_small=1)
 ALL_STATES = ("live", "superseded", "forgotten")
 

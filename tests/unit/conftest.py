@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from doubles.seeded_randomness import SeededRandomness
 from doubles.stated_relations import StatedRelations
+from signed_calls import certificate_of
 
 from relayer.access.accounts import Access, Principal
 from relayer.adapters.memory_store import MemoryStore
@@ -31,7 +32,6 @@ from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire.schemas import Memory, RecallRequest, RememberRequest
 from relayer.wire.sealing import RootKeys
-from relayer.wire.signing import Certificate, Right
 
 MINUTE_MS = 60_000
 
@@ -51,19 +51,8 @@ class House:
     root: RootKeys = field(default_factory=lambda: RootKeys(hashlib.sha256(b"a root secret").digest()))
 
     def principal(self, agent: str, *, nonce: bytes | None = None, body: bytes = b"") -> Principal:
-        keys = self.root.agent(agent)
-        certificate = Certificate(
-            bytes(self.root.account_identity.verify_key),
-            agent,
-            bytes(keys.identity.verify_key),
-            (agent, f"{agent}/*"),
-            tuple(Right),
-            0,
-            2**40,
-            bytes(16),
-        )
         return Principal(
-            certificate,
+            certificate_of(self.root, agent, agent, f"{agent}/*"),
             nonce or self.randomness.bytes(16),
             self.clock.now_ms() + 2 * MINUTE_MS,
             hashlib.sha256(body).digest(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from doubles.seeded_randomness import SeededRandomness
+from signed_calls import certificate_of
 
 from relayer.access.accounts import Accounts
 from relayer.crypto import RelayerKeys
@@ -55,9 +56,7 @@ class House:
 
 
 def certificate(root: RootKeys = ROOT, agent: str = "researcher", serial: bytes = bytes(16)) -> Certificate:
-    key = bytes(root.agent(agent).identity.verify_key)
-    account_key = bytes(root.account_identity.verify_key)
-    return Certificate(account_key, agent, key, (agent,), (Right.READ,), 0, 2**40, serial)
+    return certificate_of(root, agent, rights=(Right.READ,), serial=serial)
 
 
 def revocations(counter: int, root: RootKeys = ROOT, **lists) -> bytes:
