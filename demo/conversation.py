@@ -93,11 +93,6 @@ class ScriptTurn:
     text: _Text
     speaker: str = ""
 
-    @property
-    def occurred_at_ms(self) -> int:
-        """When it was said, in ms since the epoch."""
-        return round(self.occurred_at.timestamp() * 1000)
-
 
 @checked(frozen=True, slots=True, config=_STRICT)
 class ScriptSession:

@@ -91,7 +91,6 @@ class _Hit(_Read):
 
 class _Recall(_Read):
     results: list[_Hit]
-    dropped_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,6 @@ class Walked:
     items: tuple[ImportItem, ...]
     found: int
     known: int
-    dropped: int
 
     @property
     def complete(self) -> bool:
@@ -162,18 +160,17 @@ async def import_memwal(
     known = (await service.ask("/api/stats", {"namespace": namespace}, _Stats)).memory_count
     seen: dict[str, _Hit] = {}
     queries = list(reversed(_SEEDS))
-    dropped = in_vain = 0
+    in_vain = 0
     while known and queries and len(seen) < known and in_vain < _IN_VAIN:
         body = {"query": queries.pop(), "limit": PAGE, "namespace": namespace}
-        answer = await service.ask("/api/recall", body, _Recall)
-        dropped = max(dropped, answer.dropped_count)
-        new = [hit for hit in answer.results if hit.blob_id not in seen]
+        hits = (await service.ask("/api/recall", body, _Recall)).results
+        new = [hit for hit in hits if hit.blob_id not in seen]
         seen.update((hit.blob_id, hit) for hit in new)
         in_vain = 0 if new else in_vain + 1
         # Queries are taken from the end of the list, so the farthest hit is the next query.
         queries += [hit.text[:_QUERY_CHARS] for hit in new if hit.text.strip()]
     items = tuple(item for hit in seen.values() for item in _items(hit))
-    return Walked(items, len(seen), known, dropped)
+    return Walked(items, len(seen), known)
 
 
 def _items(hit: _Hit) -> list[ImportItem]:

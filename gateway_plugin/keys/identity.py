@@ -90,7 +90,6 @@ class SessionRef:
         run: what started the run.
         platform: the messaging platform, when the key names a chat on one.
         chat: the platform's id of the chat, when the key names one.
-        thread: the id of the thread or topic, when the key names one.
         peer: the person of a direct chat, when the host keeps direct chats apart and the key names one.
     """
 
@@ -102,7 +101,6 @@ class SessionRef:
     is_main: bool = False
     platform: str | None = None
     chat: str | None = None
-    thread: str | None = None
     peer: str | None = None
 
     @property
@@ -247,7 +245,6 @@ def parse_session_key(key: str) -> SessionRef:
         run=_run(words),
         platform=platform,
         chat=chat,
-        thread=_thread(rest, words),
         peer=chat if keeps_apart else None,
     )
 
@@ -278,13 +275,6 @@ def _place(rest: list[str], words: list[str]) -> tuple[TurnAudience | None, str 
             chat = rest[index + 1] if index + 1 < len(rest) else None
             return audience, platform or None, chat or None
     return None, None, None
-
-
-def _thread(rest: list[str], words: list[str]) -> str | None:
-    for mark in ("thread", "topic"):
-        if mark in words[:-1]:
-            return rest[words.index(mark) + 1] or None
-    return None
 
 
 _MAX_ID: Final = 200

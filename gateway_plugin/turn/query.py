@@ -240,12 +240,10 @@ class Query:
     """The query of a turn.
 
     Attributes:
-        latest: the cleaned latest message, uncut; the gates measure its length.
         search: the text that is embedded and searched for, cut to a maximum length.
         context: the conversation for active mode's model, cut to a maximum length; in direct mode the latest message.
     """
 
-    latest: str
     search: str
     context: str
 
@@ -273,9 +271,8 @@ def _unwrapped(prompt: str) -> str:
 def build_query(latest: str, history: Sequence[ChatMessage], settings: PluginSettings) -> Query:
     """Build the query of a turn."""
     if settings.recall.mode is RecallMode.DIRECT:
-        return Query(latest=latest, search=clip_middle(latest, MAX_QUERY_CHARS), context=latest)
+        return Query(search=clip_middle(latest, MAX_QUERY_CHARS), context=latest)
     return Query(
-        latest=latest,
         search=clip_middle(one_line(latest), MAX_ACTIVE_QUERY_CHARS),
         context=_context(latest, history, settings),
     )

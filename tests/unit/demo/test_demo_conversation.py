@@ -93,7 +93,6 @@ def test_an_own_file_is_read_into_values(tmp_path):
         SAID[field] for field in ("id", "role", "speaker", "text")
     )
     assert turn.occurred_at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    assert turn.occurred_at_ms == 1_767_323_045_000
     assert [probe.expect for probe in agent.probes_of(ProbeKind.RELATED)] == ["Biscuit"]
     assert [probe.forbid for probe in agent.probes_of(ProbeKind.CROSS)] == ["Rusty"]
 

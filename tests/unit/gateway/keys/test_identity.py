@@ -188,9 +188,9 @@ def test_the_kind_of_run_is_told_by_whole_segments_of_the_key(key, run):
     assert parse_session_key(key).run is run
 
 
-def test_platform_chat_and_thread_are_read_from_a_group_key():
+def test_platform_and_chat_are_read_from_a_group_key():
     ref = parse_session_key("agent:x:telegram:group:-100123:topic:7")
-    assert (ref.platform, ref.chat, ref.thread) == ("telegram", "-100123", "7")
+    assert (ref.platform, ref.chat) == ("telegram", "-100123")
 
 
 def test_a_key_at_the_limit_is_read_and_one_above_is_refused_with_the_limit_named():

@@ -47,12 +47,12 @@ def test_a_message_between_the_hosts_own_sessions_is_no_query():
 
 def test_an_envelope_of_hundreds_of_characters_around_ok_measures_two():
     prompt = 'Conversation info (untrusted metadata):\n```json\n{"x": "' + "y" * 300 + '"}\n```\n\nok'
-    assert build_query(clean_query(prompt), [], load_settings({}, {})).latest == "ok"
+    assert clean_query(prompt) == "ok"
 
 
 def test_direct_mode_searches_for_the_latest_message_alone_by_default():
     query = build_query("What now?", HISTORY, load_settings({}, {}))
-    assert (query.latest, query.search, query.context) == ("What now?", "What now?", "What now?")
+    assert (query.search, query.context) == ("What now?", "What now?")
 
 
 def test_direct_mode_keeps_both_ends_of_a_query_above_its_bound():
