@@ -11,7 +11,6 @@ from typing import Annotated, NoReturn
 import typer
 
 from gateway_plugin import __version__
-from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.calls.trust import IDENTITY_VARIABLE
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands import doctor, init, life, profile, share, version
@@ -189,7 +188,7 @@ def search(
     cited = cited_files(context)
     run.json(told_with_sources(answer, cited))
     if answer.memories:
-        run.memories(answer.memories, SystemClock().now(), owners=context.settings.owners, cited=cited)
+        run.memories(answer.memories, owners=context.settings.owners, cited=cited)
     elif as_of and not answer.considered:
         run.say(f"Nothing was known to {context.identity.namespace} at that time.")
     elif fields["where"] and not answer.considered:
@@ -211,7 +210,7 @@ def ask_memories(
     run.json(answer)
     if answer.status == "answered":
         run.say(answer.answer)
-        run.memories(answer.citations, SystemClock().now(), owners=run.context.settings.owners)
+        run.memories(answer.citations, owners=run.context.settings.owners)
     else:
         run.say(f"Nothing among {answer.considered} memories tells.")
 
@@ -258,7 +257,6 @@ def list_memories(
     if answer.memories:
         run.memories(
             answer.memories,
-            SystemClock().now(),
             owners=run.context.settings.owners,
             former="superseded" in (state or ()),
         )
@@ -285,7 +283,6 @@ def show(run: Run, memory_id: Annotated[str, typer.Argument(metavar="ID")]) -> N
     run.json(answer)
     run.memories(
         (answer.memory, *(one for one in answer.history if one.id != answer.memory.id)),
-        SystemClock().now(),
         owners=run.context.settings.owners,
         whole=True,
         former=True,

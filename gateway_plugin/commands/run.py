@@ -104,7 +104,6 @@ class Output:
     def memories(
         self,
         memories: Sequence[Memory],
-        now: float,
         *,
         owners: Collection[str],
         cited: Mapping[str, str] | None = None,
@@ -116,12 +115,12 @@ class Output:
         The statements of a memory that other memories replaced follow its text: with ``former`` all of them, and what replaced them,
         otherwise those that what is left may lean on. If some are not the own words of the agent's owner, whose ids are ``owners``, a column says who said them and where.
         """
-        moment = datetime.fromtimestamp(now, UTC).astimezone()
+        now = datetime.fromtimestamp(SystemClock().now(), UTC).astimezone()
         hits = any(isinstance(memory, RecallHit) for memory in memories)
         labels = [label_of_others(memory, owners) for memory in memories]
         rows = []
         for memory, label in zip(memories, labels, strict=True):
-            age = age_in_words(told_at(memory), moment)
+            age = age_in_words(told_at(memory), now)
             relevance = (f"{memory.relevance:.2f}",) if isinstance(memory, RecallHit) else ()
             state = "" if memory.state == "live" else f" ({memory.state})"
             state += f" (not to mention: {', '.join(memory.unmentioned)})" if memory.unmentioned else ""
@@ -392,11 +391,8 @@ def command(
 
 async def used(settings: PluginSettings, work: Callable[[RelayerClient], Awaitable[_T]]) -> _T:
     """Run ``work`` with a client and close the client; errors are passed on."""
-    client = connect(settings, os.environ, clock=SystemClock())
-    try:
+    async with connect(settings, os.environ, clock=SystemClock()) as client:
         return await work(client)
-    finally:
-        await client.aclose()
 
 
 def guarded(work: Callable[[], _T], *, whose: str = "") -> _T:

@@ -372,7 +372,7 @@ def memory_search(
     cited = opened.index.cited()
     run.json({"results": [search_result(hit, cited) for hit in answer.memories]})
     if answer.memories:
-        run.memories(answer.memories, SystemClock().now(), owners=context.settings.owners, cited=cited)
+        run.memories(answer.memories, owners=context.settings.owners, cited=cited)
     else:
         run.nothing_found(context.identity.namespace, answer.considered, show_all="--min-score 0")
 
