@@ -95,14 +95,9 @@ class DemoGateway:
         async with AsyncMemoryPlugin(settings=settings, secret=self._secret, environ=self._environ) as made:
             yield made
 
-    @asynccontextmanager
-    async def client(self) -> AsyncIterator[RelayerClient]:
+    def client(self) -> RelayerClient:
         """Make a client beneath the plugin, to count what is there."""
-        made = connect(self._settings, self._environ, clock=SystemClock())
-        try:
-            yield made
-        finally:
-            await made.aclose()
+        return connect(self._settings, self._environ, clock=SystemClock())
 
     async def play(self, plugin: AsyncMemoryPlugin, script: AgentScript) -> AsyncIterator[Played]:
         """Live through an agent's sessions: recall before each message of a person, capture after each turn.

@@ -426,11 +426,10 @@ class OpenClawHost:
             return {"ok": False, "text": "switched off by MEMRELAY_DISABLE"}
         client = connect(self._plugin.settings, self._environ, clock=SystemClock())
         try:
-            version = await client.version(deadline=_HEALTH_SECONDS)
+            async with client:
+                version = await client.version(deadline=_HEALTH_SECONDS)
         except GatewayError as error:
             return {"ok": False, "text": f"health check failed: {error}"}
-        finally:
-            await client.aclose()
         return {"ok": True, "text": f"connected (ok, {version.version})"}
 
     async def _tool(self, call: Call) -> Json:
