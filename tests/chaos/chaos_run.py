@@ -169,11 +169,8 @@ def _relayer(folder: Path, number: int, link: Link, options: Sequence[str]) -> R
 
 async def _town(folder: Path, units: Sequence[RelayerUnit], seed: int) -> Town:
     urls = [unit.process.url for unit in units]
-    client = RelayerClient(urls[0], trust=TrustStore(folder / "trust.json"))
-    try:
+    async with RelayerClient(urls[0], trust=TrustStore(folder / "trust.json")) as client:
         fleet = await client.fleet()
-    finally:
-        await client.aclose()
     return Town(urls, fleet.keys[0], seed)
 
 

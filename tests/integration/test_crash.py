@@ -12,8 +12,7 @@ import random
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -40,13 +39,8 @@ def an_identity() -> Identity:
     return identify(holder, parse_session_key("agent:archivist:main"), default_agent=None)
 
 
-@asynccontextmanager
-async def client_of(url: str, folder: Path) -> AsyncIterator[RelayerClient]:
-    client = RelayerClient(url, trust=TrustStore(folder / "trust.json"))
-    try:
-        yield client
-    finally:
-        await client.aclose()
+def client_of(url: str, folder: Path) -> RelayerClient:
+    return RelayerClient(url, trust=TrustStore(folder / "trust.json"))
 
 
 def a_request(number: int, rng: random.Random) -> RememberRequest:
@@ -55,14 +49,7 @@ def a_request(number: int, rng: random.Random) -> RememberRequest:
 
 
 async def everything(client: RelayerClient, identity: Identity) -> list[Memory]:
-    found: list[Memory] = []
-    cursor = None
-    while True:
-        page = await client.list_memories(identity, limit=100, cursor=cursor)
-        found += page.memories
-        cursor = page.next_cursor
-        if cursor is None:
-            return found
+    return [memory async for memory in client.all_memories(identity)]
 
 
 class Archive:

@@ -81,10 +81,9 @@ def stored(relayer, secret, folder, *texts: str) -> list[str]:
     identity = identify(holder, parse_session_key("agent:researcher:s"), default_agent=None)
 
     async def send() -> list[str]:
-        client = RelayerClient(relayer.url, trust=TrustStore(folder / "trust.json"))
         items = tuple(MemoryItem(text=text) for text in texts)
-        answer = await client.remember(identity, RememberRequest(items=items), deadline=PATIENCE)
-        await client.aclose()
+        async with RelayerClient(relayer.url, trust=TrustStore(folder / "trust.json")) as client:
+            answer = await client.remember(identity, RememberRequest(items=items), deadline=PATIENCE)
         return [one.id for one in answer.memories]
 
     ids = asyncio.run(send())

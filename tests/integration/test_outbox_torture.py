@@ -85,18 +85,8 @@ class Harbour:
             outbox.close()
 
     async def stored(self, url: str, folder: Path) -> Counter[str]:
-        client = RelayerClient(url, trust=TrustStore(folder / "reader-trust.json"))
-        texts: Counter[str] = Counter()
-        cursor = None
-        try:
-            while True:
-                page = await client.list_memories(self.identity, limit=100, cursor=cursor)
-                texts.update(memory.text for memory in page.memories)
-                cursor = page.next_cursor
-                if cursor is None:
-                    return texts
-        finally:
-            await client.aclose()
+        async with RelayerClient(url, trust=TrustStore(folder / "reader-trust.json")) as client:
+            return Counter([memory.text async for memory in client.all_memories(self.identity)])
 
 
 @pytest.mark.tier("prove")

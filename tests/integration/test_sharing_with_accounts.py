@@ -206,11 +206,8 @@ def called(
 ) -> object:
     async def run() -> object:
         trust = TrustStore(kim.place / "trust.json")
-        client = RelayerClient(kim.environment["MEMRELAY_URL"], trust=trust, clock=SystemClock())
-        try:
+        async with RelayerClient(kim.environment["MEMRELAY_URL"], trust=trust, clock=SystemClock()) as client:
             return await work(client, identity)
-        finally:
-            await client.aclose()
 
     return asyncio.run(run())
 

@@ -6,8 +6,7 @@ import secrets
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -67,13 +66,8 @@ def identity() -> Identity:
     return identify(holder, parse_session_key("agent:researcher:main"), default_agent=None)
 
 
-@asynccontextmanager
-async def client_of(url: str, folder: Path) -> AsyncIterator[RelayerClient]:
-    client = RelayerClient(url, trust=TrustStore(folder / "trust.json"))
-    try:
-        yield client
-    finally:
-        await client.aclose()
+def client_of(url: str, folder: Path) -> RelayerClient:
+    return RelayerClient(url, trust=TrustStore(folder / "trust.json"))
 
 
 async def remember(url: str, folder: Path, identity: Identity, text: str) -> None:

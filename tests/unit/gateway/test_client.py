@@ -35,9 +35,8 @@ QUERY = RecallRequest(query="which coffee?")
 
 @pytest.fixture
 async def client(wire, trust_store):
-    made = RelayerClient(wire.url, trust=trust_store)
-    yield made
-    await made.aclose()
+    async with RelayerClient(wire.url, trust=trust_store) as made:
+        yield made
 
 
 class Impatient(SystemClock):
@@ -53,9 +52,8 @@ class Impatient(SystemClock):
 
 @pytest.fixture
 async def impatient(wire, trust_store):
-    made = RelayerClient(wire.url, trust=trust_store, clock=Impatient())
-    yield made
-    await made.aclose()
+    async with RelayerClient(wire.url, trust=trust_store, clock=Impatient()) as made:
+        yield made
 
 
 def pauses(client: RelayerClient) -> list[float]:
@@ -190,10 +188,9 @@ async def test_a_relayer_that_is_out_of_time_counts_as_a_deadline(client, identi
 
 
 async def test_nobody_listening_is_unreachable(trust_store, identity):
-    client = RelayerClient("http://127.0.0.1:9", trust=trust_store, clock=Impatient())
-    with pytest.raises(RelayerUnreachable):
-        await client.recall(identity, QUERY)
-    await client.aclose()
+    async with RelayerClient("http://127.0.0.1:9", trust=trust_store, clock=Impatient()) as client:
+        with pytest.raises(RelayerUnreachable):
+            await client.recall(identity, QUERY)
 
 
 async def test_three_failures_open_the_breaker_and_nothing_is_sent(client, identity, wire):
@@ -236,13 +233,12 @@ async def test_a_relayer_that_is_slow_for_three_namespaces_is_spared_by_all(clie
 
 
 async def test_a_relayer_that_is_away_is_away_for_all_namespaces(trust_store, identity):
-    client = RelayerClient("http://127.0.0.1:9", trust=trust_store, clock=Impatient())
-    for _ in range(3):
-        with pytest.raises(RelayerUnreachable):
-            await client.recall(identity, QUERY)
-    with pytest.raises(RelayerUnreachable, match="next try is in"):
-        await client.recall(other(1), QUERY)
-    await client.aclose()
+    async with RelayerClient("http://127.0.0.1:9", trust=trust_store, clock=Impatient()) as client:
+        for _ in range(3):
+            with pytest.raises(RelayerUnreachable):
+                await client.recall(identity, QUERY)
+        with pytest.raises(RelayerUnreachable, match="next try is in"):
+            await client.recall(other(1), QUERY)
 
 
 async def test_a_refusal_does_not_open_the_breaker(client, identity, wire):
@@ -313,25 +309,22 @@ async def test_a_relayer_that_never_knows_its_own_key_ends_the_call(client, iden
 
 
 async def test_another_identity_at_the_same_address_gets_no_key(wire, trust_store, identity):
-    first = RelayerClient(wire.url, trust=trust_store)
-    await first.recall(identity, QUERY)
-    await first.aclose()
+    async with RelayerClient(wire.url, trust=trust_store) as first:
+        await first.recall(identity, QUERY)
     wire.identity = SigningKey.generate()
-    second = RelayerClient(wire.url, trust=trust_store)
-    with pytest.raises(RelayerUntrusted, match="memrelay-gateway trust"):
+    async with RelayerClient(wire.url, trust=trust_store) as second:
+        with pytest.raises(RelayerUntrusted, match="memrelay-gateway trust"):
+            await second.recall(identity, QUERY)
+        assert wire.paths().count("/v1/recall") == 1
+        await second.trust()
         await second.recall(identity, QUERY)
-    assert wire.paths().count("/v1/recall") == 1
-    await second.trust()
-    await second.recall(identity, QUERY)
-    await second.aclose()
 
 
 async def test_a_configured_identity_is_demanded_and_pins_nothing(wire, trust_store, identity):
-    client = RelayerClient(wire.url, trust=trust_store, relayer_identity=bytes(32))
-    with pytest.raises(RelayerUntrusted):
-        await client.recall(identity, QUERY)
+    async with RelayerClient(wire.url, trust=trust_store, relayer_identity=bytes(32)) as client:
+        with pytest.raises(RelayerUntrusted):
+            await client.recall(identity, QUERY)
     assert trust_store.pinned(wire.url) is None
-    await client.aclose()
 
 
 async def test_a_redirect_is_not_followed(client, identity, wire):
@@ -379,9 +372,8 @@ async def test_an_endless_answer_is_cut_off(impatient, identity, wire):
 async def test_loopback_ignores_a_proxy_of_the_environment(wire, trust_store, identity, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
-    client = RelayerClient(wire.url, trust=trust_store)
-    await client.recall(identity, QUERY)
-    await client.aclose()
+    async with RelayerClient(wire.url, trust=trust_store) as client:
+        await client.recall(identity, QUERY)
 
 
 @pytest.mark.parametrize(
