@@ -17,8 +17,6 @@ from pathlib import Path
 
 from topology import Part
 
-__all__ = ["Processes", "ended"]
-
 _ZOMBIE = "Z"
 _STEP_SECONDS = 0.05
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -58,11 +58,11 @@ def up(
             _check_ports(topology)
         began = time.monotonic()
         try:
-            _start(processes, topology, [part for part in (store,) if part in wanted], _store_answers)
+            _start(processes, topology, [part for part in (store,) if part in wanted])
             # The first relayer probes a new bucket; the others find its note.
             for group in (relayers[:1], relayers[1:], [proxy]):
-                _start(processes, topology, [part for part in group if part in wanted], _relayer_answers)
-            _start(processes, topology, [part for part in (backup,) if part in wanted], _runs)
+                _start(processes, topology, [part for part in group if part in wanted])
+            _start(processes, topology, [part for part in (backup,) if part in wanted])
         except _NotUp as error:
             for part in reversed(wanted):
                 processes.stop(part.name, STOP_SECONDS)
@@ -80,7 +80,7 @@ def status(*, data: _Data = None) -> None:
         topology, alive = Topology(folder, processes.port), processes.alive()
         well = True
         for part in _parts(topology):
-            state = _state(part, topology, alive)
+            state = (_trouble(part, topology) or "ready") if part.name in alive else "not running"
             well = well and state == "ready"
             pid = str(alive.get(part.name, "-"))
             typer.echo(f"{part.name:<10} {pid:>8}  {part.url}  {state}")
@@ -111,17 +111,14 @@ class _NotUp(Exception):
     """Raised when a part does not get ready; with the end of its log."""
 
 
-_Check = Callable[[Part, Topology], bool]
-
-
-def _start(processes: Processes, topology: Topology, parts: list[Part], answers: _Check) -> None:
+def _start(processes: Processes, topology: Topology, parts: list[Part]) -> None:
     """Start parts side by side and wait until each answers."""
     began = time.monotonic()
     for part in parts:
         typer.echo(f"{part.name:<10} starts at {part.url}")
         processes.start(part, topology.port)
     for part in parts:
-        while not answers(part, topology):
+        while _trouble(part, topology):
             if part.name not in processes.alive() or time.monotonic() - began > PATIENCE:
                 log = processes.log(part.name)
                 last = "\n".join(log.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:])
@@ -130,17 +127,20 @@ def _start(processes: Processes, topology: Topology, parts: list[Part], answers:
         typer.echo(f"{part.name:<10} ready after {time.monotonic() - began:.1f} s")
 
 
-def _relayer_answers(part: Part, _: Topology) -> bool:
+def _trouble(part: Part, topology: Topology) -> str:
+    """Return why a running part cannot serve; "" if it can.
+
+    The backup answers nobody: what it does stands in its log and, after a backup, in the metrics.
+    """
+    if part.name == "backup":
+        return ""
+    if part.name == "store":
+        return "" if _store_answers(part, topology) else "does not answer"
     try:
         ask(part.url, ready=True)
-    except Unhealthy:
-        return False
-    return True
-
-
-def _runs(_: Part, __: Topology) -> bool:
-    """Whether a part that answers nobody is there: what it does stands in its log and, after a backup, in the metrics."""
-    return True
+    except Unhealthy as error:
+        return str(error)
+    return ""
 
 
 def _store_answers(part: Part, topology: Topology) -> bool:
@@ -162,20 +162,6 @@ def _store_answers(part: Part, topology: Topology) -> bool:
     finally:
         client.close()
     return True
-
-
-def _state(part: Part, topology: Topology, alive: dict[str, int]) -> str:
-    if part.name not in alive:
-        return "not running"
-    if part.name == "backup":
-        return "ready"
-    if part.name == "store":
-        return "ready" if _store_answers(part, topology) else "does not answer"
-    try:
-        ask(part.url, ready=True)
-    except Unhealthy as error:
-        return str(error)
-    return "ready"
 
 
 def _parts(topology: Topology) -> list[Part]:

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from relayer.settings.keys import make_key_file
 
-__all__ = ["BUCKET", "Missing", "Part", "Topology"]
-
 BUCKET = "memories"
 RELAYERS = 3
 # nginx on the first, relayers on the next, SeaweedFS on the last eight (four services, each with a port for gRPC).
