@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from processes import wait_until
+from processes import alive, wait_until
 from service_of_this_machine import Service, service_at
 
 from gateway_plugin import MemoryPlugin
@@ -116,7 +116,7 @@ def test_down_ends_every_process_and_purge_leaves_nothing(service: Service) -> N
     assert len(pids) == 6
     code, said = service.command("down", "--purge")
     assert code == 0, said
-    assert not [name for name, pid in pids.items() if _runs(pid)]
+    assert not [name for name, pid in pids.items() if alive(pid)]
     assert not _mentioning(str(service.data))
     assert not service.data.exists()
     assert "nothing ran" in service.command("down")[1]
@@ -127,14 +127,6 @@ def test_a_process_id_that_is_somebody_else_s_by_now_is_left_alone(tmp_path: Pat
     (tmp_path / "state.json").write_text(state)
     service = Service(tmp_path, 8700)
     assert "nothing ran" in service.command("down")[1]
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def _mentioning(text: str) -> list[str]:

@@ -8,7 +8,6 @@ import time
 from gateway_plugin import MemoryPlugin
 
 SECRET = "42" * 32
-POISON = "poison"
 
 
 def text_of(number: int) -> str:

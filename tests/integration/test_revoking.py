@@ -12,7 +12,6 @@ from gateway_plugin import MemoryPlugin
 from gateway_plugin.turn.gates import HostTurn
 
 SAID = "The spare key of the boathouse hangs behind the third oar."
-TURN = [{"role": "user", "content": SAID}]
 QUESTION = "Where does the spare key of the boathouse hang?"
 
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import wait_until
+from processes import alive, wait_until
 from s3_servers import free_ports
 
 from gateway_plugin.calls.local_relayer import (
@@ -48,14 +48,6 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 def ready(environ: dict[str, str]) -> dict[str, object]:
     return json.loads((folder_of(environ) / "ready.json").read_text())
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 @pytest.mark.row("AR-28", "AR-03", level="e2e")
