@@ -15,13 +15,13 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import date, datetime, tzinfo
 from pathlib import PurePath
 from typing import Any, Final
 
 import yaml
 
-from gateway_plugin.recall.formatting import label_of_others
+from gateway_plugin.recall.formatting import label_of_others, told_at
 from gateway_plugin.turn.gates import PROJECTS_APART
 from relayer.wire.fields import SourceInfo, cut, one_line
 from relayer.wire.labels import (
@@ -150,7 +150,6 @@ def _plain(value: object) -> Any:
     return one_line(value) if isinstance(value, str) else None
 
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DATE_NAME: Final = re.compile(r"(\d{4}-\d{2}-\d{2})\.md", re.IGNORECASE)
 _TIME: Final = re.compile(r"#{2,3}\s+(Session\s+)?(\d{1,2}):(\d{2})\s*")
 _ANCHOR: Final = re.compile(r"<!--\s*session:(\S+)(?:\s+transcript:(.*?))?\s*-->")
@@ -207,8 +206,7 @@ def render_memsearch(
 def _by_day(memories: Iterable[Memory], place: tzinfo) -> dict[str, list[tuple[datetime, Memory]]]:
     days: dict[str, list[tuple[datetime, Memory]]] = defaultdict(list)
     for memory in memories:
-        at = memory.created_at if memory.occurred_at is None else memory.occurred_at
-        moment = (_EPOCH + timedelta(milliseconds=at)).astimezone(place)
+        moment = told_at(memory).astimezone(place)
         days[moment.date().isoformat()].append((moment, memory))
     # Sorting is stable, so memories with the same time stay in the order of the log.
     return {name: sorted(day, key=lambda item: item[0]) for name, day in days.items()}

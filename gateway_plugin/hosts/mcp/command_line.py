@@ -415,8 +415,7 @@ def config(
     arguments += ["--agent", guarded(lambda: typed(agent_name(agent, shown=True)))] if agent else []
     arguments += ["--namespace", _namespace(namespace)] if namespace else []
     url = _url(relayer)
-    settings = guarded(lambda: settings_from(None, {}, url=None)) if url is None else _checked(url)
-    arguments += ["--relayer", settings.url] if url is not None else []
+    arguments += ["--relayer", _checked(url).url] if url is not None else []
     block = started_block(client, bridge_command(), arguments)
     run.json({"client": client.value, "where": where, "block": block})
     run.raw(block)
