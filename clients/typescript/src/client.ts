@@ -59,16 +59,9 @@ export function parseOrigin(url: string): URL {
   return parsed;
 }
 
-/** Thrown inside of a call for a refusal that the same request may survive later. */
-class Temporary extends Error {
-  constructor(readonly reason: MemrelayError, readonly after: number) {
-    super();
-  }
-}
-
-/** Thrown inside of a call if the keys of its namespace were rotated. */
-class OtherGeneration extends Error {
-  constructor(readonly reason: MemrelayError, readonly generation: number) {
+/** Thrown inside of a call for a refusal that the call may survive: after a pause, with rotated keys, or with a corrected clock. */
+class Curable extends Error {
+  constructor(readonly reason: RelayerRefused, readonly cure: { after?: number; generation?: number; offset?: number }) {
     super();
   }
 }
@@ -100,26 +93,26 @@ export class Client {
           return this.#parsed<Answer>(body);
         } catch (error) {
           const code = error instanceof RelayerRefused ? error.code : "";
+          const [reason, { after, generation, offset }] = error instanceof Curable ? [error.reason, error.cure] : [error, {} as Curable["cure"]];
           if (code === "unknown_fleet_key" && !refetched) {
             [refetched, this.#fleet] = [true, undefined];
             attempt -= 1;
             continue;
           }
-          if (error instanceof OtherGeneration && error.generation > used) {
+          if (generation !== undefined && generation > used) {
             // Upwards only: a relayer cannot make a client use a secret again that a rotation has replaced.
-            this.#generations.set(place(call), Math.max(error.generation, this.#generation(call)));
+            this.#generations.set(place(call), Math.max(generation, this.#generation(call)));
             attempt -= 1;
             continue;
           }
-          if (error instanceof ClockSkew && !corrected) {
+          if (offset !== undefined && !corrected) {
             corrected = true;
-            this.#clockOffset = error.offset;
+            this.#clockOffset = offset;
             attempt -= 1;
             continue;
           }
-          const temporary = error instanceof Temporary || error instanceof RelayerUnreachable;
-          const reason = error instanceof Temporary || error instanceof ClockSkew || error instanceof OtherGeneration ? error.reason : error;
-          const wait = Math.max(error instanceof Temporary ? error.after : 0, pause * (0.5 + Math.random() / 2));
+          const temporary = after !== undefined || error instanceof RelayerUnreachable;
+          const wait = Math.max(after ?? 0, pause * (0.5 + Math.random() / 2));
           if (!temporary || attempt >= (call.attempts ?? 3) || wait >= left()) throw reason;
           await new Promise<void>((resolve) => {
             const timer = setTimeout(resolve, wait * 1000);
@@ -148,7 +141,7 @@ export class Client {
     } catch (error) {
       if (controller.signal.aborted) throw new DeadlineExceeded(call.name);
       if (error instanceof Unproven) throw this.#unproven(200);
-      if (error instanceof Temporary || error instanceof ClockSkew || error instanceof OtherGeneration) throw error.reason;
+      if (error instanceof Curable) throw error.reason;
       throw error instanceof MemrelayError ? error : new RelayerUnreachable(`the connection to ${this.#url.origin} failed`);
     } finally {
       clearTimeout(timer);
@@ -286,12 +279,12 @@ export class Client {
     if (response.status === 504) return new DeadlineExceeded(`the relayer's work (${detail})`);
     if (code === "clock_skew" && typeof problem.server_time === "number") {
       const offset = problem.server_time - Math.floor(Date.now() / 1000);
-      if (Math.abs(offset) <= DAY) return new ClockSkew(refused, offset);
+      if (Math.abs(offset) <= DAY) return new Curable(refused, { offset });
     }
-    if (code === "wrong_generation" && typeof problem.generation === "number") return new OtherGeneration(refused, problem.generation);
+    if (code === "wrong_generation" && typeof problem.generation === "number") return new Curable(refused, { generation: problem.generation });
     if ([429, 502, 503].includes(response.status) || code === "replayed") {
       const after = Math.max(problem.retry_after ?? 0, Number.isFinite(header) ? header : 0);
-      return new Temporary(refused, after);
+      return new Curable(refused, { after });
     }
     return refused;
   }
@@ -359,12 +352,6 @@ export class Client {
 
   #now(): number {
     return Math.floor(Date.now() / 1000) + this.#clockOffset;
-  }
-}
-
-class ClockSkew extends Error {
-  constructor(readonly reason: RelayerRefused, readonly offset: number) {
-    super();
   }
 }
 
