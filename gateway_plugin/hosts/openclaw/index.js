@@ -8,7 +8,7 @@ import { registerCommands, showLines } from "./chat.js";
 import { flushPlan } from "./flush.js";
 import { keptIn, taken } from "./kept.js";
 import { lendModel } from "./model.js";
-import { Runs, heardName, nameOf, runsOver, whole, window } from "./runs.js";
+import { Runs, heardName, nameOf, runsOver, some, whole, window } from "./runs.js";
 import { classifyWorkspaceMemoryPaths, listArtifacts, originOf, prompted } from "./workspace.js";
 
 const read = (name) => JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
@@ -32,7 +32,6 @@ const CONTEXT = [
   "conversationRecall", "activeProjectKeys",
 ];
 
-const some = (given, keys) => Object.fromEntries(keys.filter((key) => given?.[key] != null).map((key) => [key, given[key]]));
 const contextOf = (ctx) => ({ ...some(ctx, CONTEXT), senderName: nameOf(ctx) });
 function stateFolder(api) {
   const profile = (process.env.OPENCLAW_PROFILE ?? "").trim();

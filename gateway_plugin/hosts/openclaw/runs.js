@@ -11,7 +11,7 @@ const MAX_LOOKS = 6;
 const MAX_NAMES = 2_000;
 const MAX_NAME = 128;
 
-const some = (given, keys) => Object.fromEntries(keys.filter((key) => given?.[key] != null).map((key) => [key, given[key]]));
+export const some = (given, keys) => Object.fromEntries(keys.filter((key) => given?.[key] != null).map((key) => [key, given[key]]));
 const partsOf = (content) =>
   [content]
     .flat()
