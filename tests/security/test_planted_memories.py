@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -96,7 +95,7 @@ class Victim:
 async def victim(shared_relayer: str, tmp_path: Path) -> AsyncIterator[Victim]:
     async with (
         AsyncMemoryPlugin(shared_relayer, secret=SECRET, environ={"HOME": str(tmp_path)}) as plugin,
-        aclosing(RelayerClient(shared_relayer, trust=TrustStore(tmp_path / "trust.json"))) as client,
+        RelayerClient(shared_relayer, trust=TrustStore(tmp_path / "trust.json")) as client,
     ):
         agent = Victim(plugin, client)
         await agent.remember(*({"text": text} for text in KNOWN.values()))

@@ -59,7 +59,7 @@ async def sending(wire, trust_store, holder):
         return identify(holder, parse_session_key(f"agent:{owner.agent}:s"), default_agent=None)
 
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(aclosing(RelayerClient(wire.url, trust=trust_store)))
+        client = await stack.enter_async_context(RelayerClient(wire.url, trust=trust_store))
 
         async def start(outbox, **more):
             return await stack.enter_async_context(aclosing(Sender(client, outbox, identity_of, **more)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing, closing
+from contextlib import closing
 
 import pytest
 
@@ -49,7 +49,7 @@ async def plugin(relayer, tmp_path):
 
 @pytest.fixture
 async def client(relayer, tmp_path):
-    async with aclosing(RelayerClient(relayer.url, trust=TrustStore(tmp_path / "trust.json"))) as made:
+    async with RelayerClient(relayer.url, trust=TrustStore(tmp_path / "trust.json")) as made:
         yield made
 
 
