@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import aclosing, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -150,11 +150,9 @@ def outbox_deliver(run: Run, *, file: _File = None) -> None:
             sender = Sender(
                 client, own, lambda owner: identify_owner(context.holder, renamed, owner), notify=notify
             )
-            try:
+            async with aclosing(sender):
                 await sender.flush(_DELIVERY_SECONDS)
                 return sender.delivered, sender.last_error
-            finally:
-                await sender.aclose()
 
         delivered, problem = guarded(lambda: asyncio.run(used(context.settings, deliver)))
         waiting = own.waiting()

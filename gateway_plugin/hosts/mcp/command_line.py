@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -258,12 +259,9 @@ def _serve_stdio(choice: _Choice, *, per_client: bool) -> None:
         )
 
     async def run() -> None:
-        memory = await _opened(choice)
-        try:
+        async with aclosing(await _opened(choice)) as memory:
             server = MemoryServer(memory, caller_of, offered=choice.offered, debug=_debug())
             await serve_stdio(server.server())
-        finally:
-            await memory.aclose()
 
     asyncio.run(run())
 
@@ -298,12 +296,10 @@ def _serve_http(choice: _Choice, host: str, port: int) -> None:
         notify(f"memrelay: MCP at {address} for {len(given)} {'token' if len(given) == 1 else 'tokens'}")
         if not given:
             notify("memrelay: no client may connect yet: memrelay-gateway mcp token --agent NAME")
-        try:
+        async with aclosing(memory):
             await http.serve_http(
                 http.application(server.server(), tokens.agent_of, SystemClock()), listening
             )
-        finally:
-            await memory.aclose()
 
     asyncio.run(run())
 

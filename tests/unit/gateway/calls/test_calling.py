@@ -42,11 +42,8 @@ def unknown_to_all(tmp_path):
 
 
 async def get(origin):
-    transport = Transport(RelayerAddress.parse(origin))
-    try:
+    async with contextlib.aclosing(Transport(RelayerAddress.parse(origin))) as transport:
         return await transport.send("GET", "/health", headers={}, patience=5)
-    finally:
-        await transport.aclose()
 
 
 async def test_a_certificate_that_does_not_verify_is_named_as_the_cause(unknown_to_all):

@@ -7,7 +7,7 @@ import functools
 import json
 import logging
 import time
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import anyio
 import pytest
@@ -36,11 +36,8 @@ async def connected(
     await memory.open()
     server = MemoryServer(memory, caller_of, offered=offered, debug=debug).server()
     about = types.Implementation(name=name, version="1") if name else None
-    try:
-        async with Client(server, mode=mode, client_info=about) as client:
-            yield client
-    finally:
-        await memory.aclose()
+    async with aclosing(memory), Client(server, mode=mode, client_info=about) as client:
+        yield client
 
 
 @pytest.fixture
