@@ -65,11 +65,12 @@ class Readings:
         if row is None:
             return reading_of(logits, role)
         model = row[_COLUMNS[classes_of(role)]]
-        share = _OF_SHORT if _is_short(text) else _OF_MODEL
+        short = role is Role.USER and _is_short(text)
+        share = _OF_SHORT if short else _OF_MODEL
         alone, mixed = reading_of(model, role), reading_of(_mixed(model, logits, share), role)
         return replace(
             mixed,
-            worth=mixed.worth + (_SHORT_BIAS if _is_short(text) else 0.0),
+            worth=mixed.worth + (_SHORT_BIAS if short else 0.0),
             by_model=True,
             unreal=reading_of(_mixed(model, logits, _UNREAL_OF_MODEL), role).unreal,
             only_asks=alone.worth < _ONLY_ASKS and alone.otherwise in {"one_off", "question"},

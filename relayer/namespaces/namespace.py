@@ -387,7 +387,7 @@ class OpenNamespace:
                 return None
             read = memory.record.essential
             gone = " ".join(memory.record.text[start:end] for start, end, _ in memory.replaced)
-            # A danger that is over was in the part that is gone; who somebody is stays in any part.
+            # A danger that is over was in the part that is gone; who someone is stays in any part.
             if read == "harm" and essential_of(gone) == "harm":
                 read = ""
             essential = essential_of(memory.text, read)

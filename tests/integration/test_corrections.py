@@ -167,7 +167,7 @@ FORMER = [
 @pytest.mark.parametrize(("told_of", "question", "line"), FORMER)
 def test_a_question_for_the_former_value_is_told_it_as_such(site, told_of, question, line):
     plugin = told(site, *told_of)
-    found = recall(plugin, question, session_key="agent:main:later").text
+    found = recall(plugin, question, session_key="agent:main:later").prompt
     assert line in found
     assert told_of[1].split()[-1] in found
 
@@ -201,3 +201,47 @@ def test_in_a_chat_the_owner_alone_is_told_what_was_replaced_lately(site, shared
         )
     assert owner.splitlines()[:2] == [f"- {DENTIST}", f"+ {NEW_DENTIST}"]
     assert other.startswith("/memory replaced is for the owner of this gateway")
+
+
+SHORT_NEWS = [
+    ("started at tesco last week, mostly night shifts", "quit tesco, at aldi now", "where do i work", "aldi"),
+    ("my bike is a red brompton", "sold the bike", "what happened to my bike", "sold"),
+    ("i live with tom", "tom moved out", "who do i live with", "moved out"),
+    ("wohne mit jana zusammen", "jana ist ausgezogen", "mit wem wohne ich", "ausgezogen"),
+    ("je fais du yoga le mardi", "j'ai arrêté le yoga", "quand est mon yoga", "arrêté"),
+    ("我们每周三晚上打羽毛球", "羽毛球改周四了", "羽毛球什么时候打", "周四"),
+]
+
+
+@pytest.mark.parametrize(("first", "news", "question", "told_then"), SHORT_NEWS)
+def test_short_news_without_a_subject_are_kept_and_told(site, first, news, question, told_then):
+    plugin = told(site, first, news)
+    assert told_then in recall(plugin, question, session_key="agent:main:later").prompt
+
+
+INTRODUCED = [
+    ("bin Katrin und wohne in Kassel", "wohne jetzt in Göttingen", "Katrin"),
+    ("soy Marisol y vivo en Valencia", "ahora vivo en Castellón", "Marisol"),
+    ("im Kate and i live in Leeds", "i live in York now", "Kate"),
+]
+
+
+@pytest.mark.parametrize(("introduced", "moved", "name"), INTRODUCED)
+def test_who_someone_is_stands_in_prompts_after_they_moved(site, introduced, moved, name):
+    plugin = told(site, introduced, moved)
+    assert name in recall(plugin, "how does a fridge work", session_key="agent:main:later").standing
+
+
+DANGERS = [
+    "no ibuprofen for me, kidney",
+    "nehme marcumar seit der op",
+    "mi marido es diabético",
+    "après une piqûre de guêpe je finis à l'hôpital",
+    "i carry an epipen for bee stings",
+]
+
+
+@pytest.mark.parametrize("said", DANGERS)
+def test_a_danger_in_unusual_words_stands_in_prompts(site, said):
+    plugin = told(site, said, "theo has football on saturdays")
+    assert said in recall(plugin, "how does a fridge work", session_key="agent:main:later").standing
