@@ -545,7 +545,7 @@ def _candidate(turn: ConversationTurn, text: str, lang: str, hit: _Hit, readings
         evidence=hit.span,
         trust=Trust.USER if turn.role == Role.USER else Trust.ASSISTANT,
         wish=wish,
-        essential=readings.essential(said),
+        essential=readings.essential(said) if turn.role is Role.USER else "",
     )
 
 

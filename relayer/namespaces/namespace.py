@@ -387,8 +387,8 @@ class OpenNamespace:
                 return None
             read = memory.record.essential
             gone = " ".join(memory.record.text[start:end] for start, end, _ in memory.replaced)
-            # A danger that is over was in the part that is gone; who someone is stays in any part.
-            if read == "harm" and essential_of(gone) == "harm":
+            # The model read the whole text. A danger is over with its part, and who someone is may be in any part.
+            if gone and (read == "style" or (read == "harm" and essential_of(gone) == "harm")):
                 read = ""
             essential = essential_of(memory.text, read)
             left_out = essential == "style" and (is_one_off(memory.text) or is_for_today(memory.text))

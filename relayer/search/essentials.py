@@ -131,11 +131,14 @@ def essential_of(text: str, read: str = "") -> Essential | None:
         text: the statement.
         read: which of `ESSENTIALS` a model took it for; empty if none read it.
     """
-    if read in ESSENTIALS:
+    if read and len(text) <= LONGEST:
+        by_form = essential_of(text)
         known = next((kind for kind in _ESSENTIALS if kind == read), None)
         # A danger that either of the two finds is one.
-        kind = known or ("harm" if essential_of(text) == "harm" else None)
-        return None if kind is None or _is_of_nobody_named(text, kind) else kind
+        if by_form == "harm" or known is None:
+            return by_form if by_form == "harm" else None
+        # Of what follows someone who is not named, the form decides.
+        return by_form if _is_of_nobody_named(text, known) else known
     marks = marked(text) if len(text) <= LONGEST else frozenset()
     # Looking for marking words takes a twentieth of the time of the classifier, and few texts have one.
     if not marks:

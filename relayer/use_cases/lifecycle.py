@@ -95,6 +95,7 @@ def _next_version(
         agent = access.principal.certificate.agent
         source = msgspec.structs.replace(source, agent=agent, span=None)
         changed["extractor"] = Model()
+        changed["essential"] = ""
         by_user = (request.trust or old.trust) == Trust.USER
         changed["unmentioned"] = wish_in(request.text or "") if by_user else ()
     changed["source"] = source

@@ -6,7 +6,7 @@ client and at any time, so that it can be part of a prompt prefix that a provide
 a memory changes it.
 
 `standing` selects lines for every prompt of a session from the same memories: what could harm the person or others, how to
-respond to them, and who they are. `relayer.search.essentials` classifies a memory by its form, once while the namespace is open. If
+respond to them, and who they are. `relayer.search.essentials` says which they are, once while the namespace is open. If
 the time of a request is nearly up, it returns what was classified so far, and the next request continues. `newest_days` and
 `list_namespaces` return the newest memories by day and a page of namespaces.
 """

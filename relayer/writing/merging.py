@@ -23,7 +23,7 @@ from datetime import timedelta
 from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
-from itertools import pairwise, takewhile
+from itertools import pairwise, product, takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +34,7 @@ from relayer.domain.operations import Record
 from relayer.errors import EmbedderUnavailable
 from relayer.extraction.requests import says_unchanged
 from relayer.extraction.words import guess_language, is_question, split_sentences
+from relayer.lib.n_grams import UNSPACED
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory
@@ -41,7 +42,7 @@ from relayer.ports import RELATIONS, RelationReader
 from relayer.search.essentials import marked
 from relayer.search.ranking import Hit
 from relayer.search.rows import Vector
-from relayer.search.terms import EPOCH, NamedTime, named_times
+from relayer.search.terms import EPOCH, NamedTime, named_times, terms
 from relayer.wire.fields import Audience, Kind, Status, Trust
 from relayer.wire.redaction import removed_kinds
 
@@ -70,10 +71,18 @@ _GOES_WITH_FROM = 0.96
 _AND = {
     "de": "und", "en": "and", "es": "y", "fr": "et", "hi": "और", "it": "e", "nl": "en", "pl": "i", "pt": "e", "ru": "и", "tr": "ve",
 }  # fmt: skip
-# What begins a statement that two words make: "soy Marisol y vivo en Valencia".
-_I_AM = re.compile(
-    r"(?:i'?m|i\u2019m|i am|bin|ich bin|soy|estoy|je suis|suis|sono|sou|ben|ik ben|jestem|я)\s", re.IGNORECASE
+# The same in scripts without a word of its own for it.
+_JOINED = re.compile(
+    r"\s\u0648(?=\w)|[和跟与與]|以及|(?<=[\u30a0-\u30ff\u4e00-\u9fff])[とや](?=[\u30a0-\u30ff\u4e00-\u9fff])|(?<=\w)(?:이?랑|하고|와|과)\s"
 )
+# The same in a text whose language is not known.
+_ANY_AND = "and|e|et|und|ve|y|и|और"
+# The number of letters from which a term tells a thing from another one.
+_DISTINCTIVE = 3
+# What begins a statement that two words make, by language: "soy Marisol y vivo en Valencia".
+_I_AM = {
+    "de": "bin|ich bin", "en": "i'?m|i\u2019m|i am", "es": "soy|estoy", "fr": "je suis", "it": "sono", "nl": "ik ben", "pl": "jestem", "pt": "sou", "tr": "ben",
+}  # fmt: skip
 # The most letters with a number that is nothing but a value.
 _LETTERS_OF_A_UNIT = 2
 # Fewer words on one side of such a word are no statement: "bread and butter".
@@ -213,7 +222,8 @@ async def classify(
     if likeliest >= REPLACES_FROM and weighed[best] >= needed and not memory.record.pinned:
         part = part_over(memory.record.text, spans[best], relation)
         gone = memory.record.text[slice(*part)] if part else memory.text
-        if can_end(new.text, gone) and not hides_harm(new.text, gone) and not is_true_until_then(new, gone):
+        hidden = hides_harm(new.text, gone) or names_one_of_several(new.text, gone)
+        if can_end(new.text, gone) and not hidden and not is_true_until_then(new, gone):
             over.setdefault(memory.id, []).append(part or ops.WHOLE)
             return MergeDecision(replaces=memory.id, span=part)
     return MergeDecision(follows=memory.id) if likeliest >= FOLLOWS_FROM else NOTHING_KNOWN
@@ -313,6 +323,34 @@ def hides_harm(new: str, old: str) -> bool:
     damage than one that is over. One in sixty of what people end is concerned.
     """
     return "harm" in marked(old) - marked(new)
+
+
+def names_one_of_several(new: str, old: str) -> bool:
+    """Return whether a newer text names one of several things that an older statement joins with "and", and not another one.
+
+    The reader does not tell them apart, so both texts are shown: what is said of the others stays true.
+
+    Example:
+        >>> names_one_of_several("lithium's 900 now", "on lithium 600 and lamotrigine 100")
+        True
+        >>> names_one_of_several("quit both", "on lithium 600 and lamotrigine 100")
+        False
+    """
+    word = _AND.get(guess_language(old), _ANY_AND)
+    parts = re.split(rf"\s(?:{word})\s|{_JOINED.pattern}", old)
+    told = _distinctive(new)
+    named = [any(map(_are_alike, product(own, told))) for own in map(_distinctive, parts) if own]
+    return any(named) and not all(named)
+
+
+def _distinctive(text: str) -> list[str]:
+    return [term for term in terms(text) if len(term) >= _DISTINCTIVE or UNSPACED.search(term)]
+
+
+def _are_alike(pair: tuple[str, str]) -> bool:
+    shorter, longer = sorted(pair, key=len)
+    # Arabic articles and prepositions are written together with the word.
+    return longer.startswith(shorter) or (len(shorter) > _DISTINCTIVE and shorter in longer)
 
 
 def is_true_until_then(new: Record, old: str) -> bool:
@@ -455,7 +493,8 @@ def clause_spans(text: str) -> list[tuple[int, int]]:
         >>> [text[slice(*span)] for text in ["we meet on Mondays, bring a pen"] for span in clause_spans(text)]
         ['we meet on Mondays, ', 'bring a pen']
     """
-    word = _AND.get(guess_language(text))
+    lang = guess_language(text)
+    word, i_am = _AND.get(lang), re.compile(rf"(?:{_I_AM.get(lang, '(?!)')})\s", re.IGNORECASE)
     spans = []
     for start, end in split_sentences(text):
         starts = [start, *(found.end() for found in _CLAUSE_END.finditer(text, start, end))]
@@ -463,7 +502,7 @@ def clause_spans(text: str) -> list[tuple[int, int]]:
             begun = first
             for joint in re.finditer(rf"\s(?={word}\s)", text[first:last]) if word else ():
                 at = first + joint.end()
-                first_words = len(text[begun:at].split()) + bool(_I_AM.match(text, begun))
+                first_words = len(text[begun:at].split()) + bool(i_am.match(text, begun))
                 if min(first_words, len(text[at:last].split()) - 1) >= _FEWEST_WORDS:
                     spans.append((begun, at))
                     begun = at

@@ -245,3 +245,17 @@ DANGERS = [
 def test_a_danger_in_unusual_words_stands_in_prompts(site, said):
     plugin = told(site, said, "theo has football on saturdays")
     assert said in recall(plugin, "how does a fridge work", session_key="agent:main:later").standing
+
+
+STILL_TAKEN = [
+    ("on lithium 600 and lamotrigine 100", "lithium's 900 now", "lamotrigine"),
+    ("nehm 5mg ramipril und 20 atorvastatin", "ramipril jetzt 10", "atorvastatin"),
+    ("soy alérgica al marisco y al kiwi", "el kiwi ya puedo comerlo", "marisco"),
+    ("i'm allergic to peanuts and sesame", "sesame is fine now, they tested it", "peanuts"),
+]
+
+
+@pytest.mark.parametrize(("first", "then", "danger"), STILL_TAKEN)
+def test_a_change_of_one_danger_leaves_the_other_in_prompts(site, first, then, danger):
+    plugin = told(site, first, then)
+    assert danger in recall(plugin, "how does a fridge work", session_key="agent:main:later").standing

@@ -182,6 +182,10 @@ def test_a_danger_that_is_one_of_several_statements_counts(text):
         ("Walburga here", "identity", "identity"),
         ("she takes insulin", "harm", None),
         ("it makes me faint", "harm", "harm"),
+        ("She takes insulin. I'm allergic to penicillin.", "harm", "harm"),
+        ("He is my boss. Please always answer in short sentences.", "style", "style"),
+        ("I'm Ana Ruiz. I'm allergic to penicillin.", "identity", "harm"),
+        ("nuts close my throat " * (LONGEST // 20), "harm", None),
     ],
 )
 def test_what_a_model_read_decides(text, read, kind):

@@ -81,3 +81,14 @@ async def test_a_memory_that_is_changed_is_read_again(house):
         house.deadline(),
     )
     assert await standing_texts(house, "I park on level 7.") == []
+
+
+async def test_a_change_of_anything_but_the_text_keeps_what_was_read(house):
+    reader = StatedReadings({"nuts close my throat": "harm"})
+    house.ctx = replace(house.ctx, messages=reader)
+    stored = await house.call(remember, RememberRequest(items=[{"text": "nuts close my throat"}]))
+    reader.available = False
+    await supersede(
+        house.ctx, house.access(), stored.memories[0].id, SupersedeRequest(pinned=True), house.deadline()
+    )
+    assert await standing_texts(house, "I park on level 7.") == ["nuts close my throat"]

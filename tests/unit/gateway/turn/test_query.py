@@ -45,7 +45,7 @@ def test_a_message_between_the_hosts_own_sessions_is_no_query():
     assert clean_query(announced) == ""
 
 
-def test_an_envelope_of_hundreds_of_characters_around_ok_measures_two():
+def test_of_an_envelope_of_hundreds_of_characters_around_ok_only_that_is_searched_for():
     prompt = 'Conversation info (untrusted metadata):\n```json\n{"x": "' + "y" * 300 + '"}\n```\n\nok'
     assert clean_query(prompt) == "ok"
 
