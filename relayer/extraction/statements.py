@@ -212,11 +212,11 @@ _LIFTED = -1.0
 _LIGHT = 0.8
 # The same for what looks like a user's request: short facts do so, and losing a fact is worse than keeping a request. The second
 # one is for what a model read, too, which is right more often.
-_REQUEST, _READ_REQUEST = -0.8, -0.6
+_REQUEST, _READ_REQUEST = -0.8, -0.8
 # The same for an assistant's list that only a word or two introduce: plans and templates are such.
 _BARE_LIST = 1.3
 # Added to it if a model is sure that the text only asks: its words may be those of a statement.
-_ONLY_ASKED = 1.5
+_ONLY_ASKED = 2.0
 # The same for a user's question that is marked as one: "the server is called heron, right?" is far above it.
 _MARKED_QUESTION = 0.5
 # A sentence is dropped below these logits, however much its message is worth.
