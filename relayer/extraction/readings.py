@@ -98,7 +98,7 @@ def _mixed(model: NDArray[np.float32], n_grams: NDArray[np.float32], share: floa
 
 def _is_short(text: str) -> bool:
     text = text.strip()
-    return len(text) <= (_SHORT_UNSPACED if UNSPACED.search(text) else _SHORT)
+    return len(text) <= _SHORT and (len(text) <= _SHORT_UNSPACED or not UNSPACED.search(text))
 
 
 def read_part(text: str) -> str:
