@@ -788,7 +788,7 @@ def _judge(
     joins = says and reading.otherwise not in _APART
     # N-grams alone do not tell a few words that ask from others.
     tells = reading.by_model and reading.otherwise != "question" and not reading.only_asks
-    leans = says and not passes and tells and _is_fragment(sentence)
+    leans = says and (worth < needed or not passes) and tells and _is_fragment(sentence)
     return _Hit(span, worth, passes=passes, joins=joins and not passes, says=says, leans=leans)
 
 

@@ -152,9 +152,8 @@ _TINY = 1e-6
 # The length in characters from which sealing a text is a step of the event loop of its own.
 _LONG = 4096
 _AT_ONCE = 10
-# The share of the time that is left in which a model reads texts, and what of whom is read to be stored.
+# The share of the time that is left in which a model reads texts.
 _READING = 0.3
-_READ_OF = frozenset({Trust.USER, Trust.IMPORTED})
 # The deadline for embedding a job's results, for which no request waits.
 _RESULTS_SECONDS = 60.0
 # Embedders read this many characters of a text and ignore the rest.
@@ -360,7 +359,7 @@ async def read_messages(ctx: Context, texts: Sequence[str], deadline: Deadline) 
 async def _with_essentials(ctx: Context, drafts: Sequence[Draft], deadline: Deadline) -> list[Draft]:
     """Return drafts with what the reader of messages takes each for; most that an extractor made were read as messages."""
     unread = [draft.record for draft in drafts if not draft.record.essential]
-    told = (one for one in unread if one.trust in _READ_OF and not one.suspect and len(one.text) <= LONGEST)
+    told = (one for one in unread if one.trust is Trust.USER and not one.suspect and len(one.text) <= LONGEST)
     texts = tuple(dict.fromkeys(read_part(one.text) for one in told))
     readings = await read_messages(ctx, texts, deadline) or BY_N_GRAMS
     found = []
