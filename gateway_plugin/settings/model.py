@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
@@ -702,6 +702,19 @@ class PluginSettings(_Settings):
         return self.recall.logging or self.active.logging
 
 
+@dataclass(frozen=True, slots=True)
+class SettingsResult:
+    """The result of `safe_load`: settings or an error, never both (CP-16)."""
+
+    settings: PluginSettings | None
+    error: SettingsError | None
+
+    @property
+    def success(self) -> bool:
+        """Return whether the settings were loaded."""
+        return self.settings is not None
+
+
 def load_settings(config: object, environ: Mapping[str, str]) -> PluginSettings:
     """Load the settings from the host's configuration object and the environment.
 
@@ -751,11 +764,17 @@ def _check_variables(environ: Mapping[str, str]) -> None:
         raise SettingsError(*wrong)
 
 
-def safe_load(config: object, environ: Mapping[str, str]) -> PluginSettings | None:
-    """Load the settings like `load_settings`; return None if they are invalid (CP-16)."""
-    with suppress(SettingsError):
-        return load_settings(config, environ)
-    return None
+def safe_load(config: object, environ: Mapping[str, str]) -> SettingsResult:
+    """Load the settings like `load_settings`, and return an error instead of raising it.
+
+    Example:
+        >>> safe_load({"recall": {"maxResults": 0}}, {}).success
+        False
+    """
+    try:
+        return SettingsResult(load_settings(config, environ), None)
+    except SettingsError as error:
+        return SettingsResult(None, error)
 
 
 def _shape(model: type[BaseModel]) -> crosswalk.Shape:

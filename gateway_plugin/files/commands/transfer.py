@@ -28,7 +28,6 @@ import typer
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.run import Run, built_or_exit, command, guarded, with_client
-from gateway_plugin.errors import SettingsError
 from gateway_plugin.files.bounded import named, parse_json
 from gateway_plugin.files.commands.index import index_of, watch_files
 from gateway_plugin.files.exports import (
@@ -45,7 +44,7 @@ from gateway_plugin.files.markdown import render_daily, render_memsearch
 from gateway_plugin.files.memwal import MemWalAccess, Walked, import_memwal, list_memwal
 from gateway_plugin.keys.identity import DEFAULT_AGENT, DEFAULT_NAME, KeyHolder
 from gateway_plugin.keys.private_files import replace_private
-from gateway_plugin.settings.model import load_settings
+from gateway_plugin.settings.model import safe_load
 from gateway_plugin.turn.gates import Hearing, passes
 from relayer.wire import names
 from relayer.wire.command_line import FAILED, USAGE, answer_in_lines, complain, fail, span
@@ -373,14 +372,14 @@ def checked_access(given: Sequence[str], called: Sequence[str], fix: str) -> Mem
     The values are private key, account id and URL; ``called`` are their names in error messages.
     """
     key, account = _KEY.fullmatch(given[0]), _ACCOUNT.fullmatch(given[1])
+    checked = safe_load({"url": given[2]}, {})
     if key is None:
         fail(USAGE, f"{called[0]}: must be a key of 64 hexadecimal digits", fix)
     if account is None:
         fail(USAGE, f"{called[1]}: must be an account id (0x and hexadecimal digits)", fix)
-    try:
-        return MemWalAccess(load_settings({"url": given[2]}, {}).url, key[1], account[0])
-    except SettingsError as error:
-        fail(USAGE, f"{called[2]}: {error}", fix)
+    if checked.settings is None:
+        fail(USAGE, f"{called[2]}: {checked.error}", fix)
+    return MemWalAccess(checked.settings.url, key[1], account[0])
 
 
 def find_access(environ: Mapping[str, str], home: Path) -> MemWalAccess:

@@ -569,7 +569,7 @@ def files_variable(environ: Mapping[str, str]) -> str:
     """Return the value of `HOST_VARIABLE` for a command of the host; "" outside a host."""
     if not environ.get(CONFIG_VARIABLE):
         return ""
-    settings = safe_load(core_config(_handed_over(environ), environ), environ)
+    settings = safe_load(core_config(_handed_over(environ), environ), environ).settings
     return (FilesSettings() if settings is None else settings.files).model_dump_json()
 
 
@@ -594,4 +594,4 @@ def _handed_over(environ: Mapping[str, str]) -> Json:
 def _without_secret(config: Json, environ: Mapping[str, str]) -> PluginSettings | None:
     """Return the settings without the secret; None if they are invalid."""
     plain = {name: value for name, value in config.items() if name not in SECRET_KEYS}
-    return safe_load(core_config(plain, environ), environ)
+    return safe_load(core_config(plain, environ), environ).settings

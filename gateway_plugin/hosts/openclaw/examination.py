@@ -65,7 +65,7 @@ class OpenClawExamination:
 
     def settings(self) -> PluginSettings | None:
         """Return the plugin's settings; None if they are invalid, which the check of the bridge reports."""
-        return safe_load(core_config(self._config.settings, self._environ), self._environ)
+        return safe_load(core_config(self._config.settings, self._environ), self._environ).settings
 
     async def checks(self) -> AsyncIterator[Check]:
         """Check the configuration, the bridge and the turns that the plugin keeps."""
@@ -94,7 +94,7 @@ class OpenClawExamination:
 def check_config(config: HostConfig, environ: Mapping[str, str]) -> Iterator[Check]:
     """Check the host's configuration; starts no process and sends no request."""
     name = config.plugin_id
-    settings = safe_load(core_config(config.settings, environ), environ)
+    settings = safe_load(core_config(config.settings, environ), environ).settings
     yield _loaded(config, name)
     if name == PLUGIN_ID:
         yield _slot(config)

@@ -355,7 +355,7 @@ def _relayer_of(move: Migration) -> Iterator[None]:
     relayer = LocalRelayer(os.environ)
     try:
         # Only the settings say whether a relayer was named; the environment may contain a recorded address.
-        named = safe_load({"relayer": config.get("relayer")}, os.environ)
+        named = safe_load({"relayer": config.get("relayer")}, os.environ).settings
         if named is not None and is_wanted(named):
             os.environ["MEMRELAY_URL"] = guarded(lambda: asyncio.run(relayer.ensure()))
         yield

@@ -134,12 +134,17 @@ def test_dotted_keys_and_snake_case_are_accepted(spelling):
 @pytest.mark.parametrize("config", [[], "x", 7, True])
 def test_what_is_no_object_is_refused_with_the_originals_words(config):
     assert "config must be an object" in refused(config)
-    assert safe_load(config, {}) is None
+    result = safe_load(config, {})
+    assert (result.success, result.settings) == (False, None)
+    assert isinstance(result.error, SettingsError)
 
 
 @pytest.mark.row("CP-16")
 def test_the_safe_form_returns_settings_on_success():
-    assert safe_load({"maxResults": 3}, {}) == load_settings({"maxResults": 3}, {})
+    result = safe_load({"maxResults": 3}, {})
+    assert result.success
+    assert result.error is None
+    assert result.settings == load_settings({"maxResults": 3}, {})
 
 
 @pytest.mark.parametrize("word", ["false", "Off", "no", "0", ""])
