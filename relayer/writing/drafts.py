@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -22,7 +23,7 @@ from relayer.access.accounts import Access
 from relayer.domain import operations as ops
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull, Refused
 from relayer.extraction.normal_text import normal_text
-from relayer.extraction.readings import BY_N_GRAMS, Readings, read_part
+from relayer.extraction.readings import Readings, read_part
 from relayer.extraction.wishes import wish_in
 from relayer.lib.work import Deadline, weight
 from relayer.namespaces.context import Context
@@ -154,6 +155,8 @@ _LONG = 4096
 _AT_ONCE = 10
 # The share of the time that is left in which a model reads texts.
 _READING = 0.3
+# The number of texts that are read at once: what was read of a page of imports is kept when the time is over.
+_READ_AT_ONCE = 16
 # The deadline for embedding a job's results, for which no request waits.
 _RESULTS_SECONDS = 60.0
 # Embedders read this many characters of a text and ignore the rest.
@@ -345,15 +348,14 @@ def _context_of(
     return (b"", None) if neighbour is None else (neighbour.id, header_of(neighbour))
 
 
-async def read_messages(ctx: Context, texts: Sequence[str], deadline: Deadline) -> Readings | None:
-    """Return what the reader of messages says; None if there is none, or it does not answer soon: n-grams do without it."""
-    if ctx.messages is None or not texts:
-        return None
-    try:
+async def read_messages(ctx: Context, texts: Sequence[str], deadline: Deadline) -> Readings:
+    """Return what the reader of messages says of the texts that it reads soon enough; n-grams do without it."""
+    rows: list[NDArray[np.float32]] = []
+    with suppress(EmbedderUnavailable, TimeoutError):
         async with asyncio.timeout(deadline.remaining() * _READING):
-            return Readings(texts, await ctx.messages.messages(texts))
-    except (EmbedderUnavailable, TimeoutError):
-        return None
+            while ctx.messages is not None and len(rows) < len(texts):
+                rows += list(await ctx.messages.messages(texts[len(rows) : len(rows) + _READ_AT_ONCE]))
+    return Readings(texts[: len(rows)], rows)
 
 
 async def _with_essentials(ctx: Context, drafts: Sequence[Draft], deadline: Deadline) -> list[Draft]:
@@ -361,7 +363,7 @@ async def _with_essentials(ctx: Context, drafts: Sequence[Draft], deadline: Dead
     unread = [draft.record for draft in drafts if not draft.record.essential]
     told = (one for one in unread if one.trust is Trust.USER and not one.suspect and len(one.text) <= LONGEST)
     texts = tuple(dict.fromkeys(read_part(one.text) for one in told))
-    readings = await read_messages(ctx, texts, deadline) or BY_N_GRAMS
+    readings = await read_messages(ctx, texts, deadline)
     found = []
     for draft in drafts:
         record = draft.record

@@ -92,3 +92,19 @@ async def test_a_change_of_anything_but_the_text_keeps_what_was_read(house):
         house.ctx, house.access(), stored.memories[0].id, SupersedeRequest(pinned=True), house.deadline()
     )
     assert await standing_texts(house, "I park on level 7.") == ["nuts close my throat"]
+
+
+class ReadsOnce(StatedReadings):
+    """Answers the first call only."""
+
+    async def messages(self, texts):
+        self.available = not self.asked
+        return await super().messages(texts)
+
+
+async def test_what_was_read_of_many_counts_although_the_rest_could_not_be_read(house):
+    told = [f"the lad comes up in hives near nut number {number}" for number in range(20)]
+    reader = ReadsOnce(dict.fromkeys(told, "harm"))
+    house = replace(house, ctx=replace(house.ctx, messages=reader))
+    assert await standing_texts(house, *told)
+    assert [len(texts) for texts in reader.asked] == [16, 4]
