@@ -67,16 +67,18 @@ FOLLOWS_FROM = 0.8
 _LEAST = 1e-4
 # The likelihood from which the clauses around the one that is over go with it.
 _GOES_WITH_FROM = 0.96
+# The likelihood below which one of several things stays, so that all of them are shown.
+_STAYS_BELOW = 0.5
 # Words that join two statements without a comma, by language.
 _AND = {
-    "de": "und", "en": "and", "es": "y", "fr": "et", "hi": "और", "it": "e", "nl": "en", "pl": "i", "pt": "e", "ru": "и", "tr": "ve",
+    "de": "und", "en": "and", "es": "y", "fr": "et", "hi": "और|aur", "it": "e", "nl": "en", "pl": "i", "pt": "e", "ru": "и", "tr": "ve",
 }  # fmt: skip
 # The same in scripts without a word of its own for it.
 _JOINED = re.compile(
     r"\s\u0648(?=\w)|[和跟与與]|以及|(?<=[\u30a0-\u30ff\u4e00-\u9fff])[とや](?=[\u30a0-\u30ff\u4e00-\u9fff])|(?<=\w)(?:이?랑|하고|와|과)\s"
 )
 # The same in a text whose language is not known.
-_ANY_AND = "and|e|et|und|ve|y|и|और"
+_ANY_AND = "and|aur|e|et|und|ve|y|и|और"
 # The number of letters from which a term tells a thing from another one.
 _DISTINCTIVE = 3
 # What begins a statement that two words make, by language: "soy Marisol y vivo en Valencia".
@@ -222,8 +224,11 @@ async def classify(
     if likeliest >= REPLACES_FROM and weighed[best] >= needed and not memory.record.pinned:
         part = part_over(memory.record.text, spans[best], relation)
         gone = memory.record.text[slice(*part)] if part else memory.text
-        hidden = hides_harm(new.text, gone) or names_one_of_several(new.text, gone)
-        if can_end(new.text, gone) and not hidden and not is_true_until_then(new, gone):
+        danger = "" if part else memory.record.essential
+        hidden = hides_harm(new, gone, danger) or names_one_of_several(new.text, gone)
+        stays = hidden or not can_end(new.text, gone) or is_true_until_then(new, gone)
+        ends = spans[best] if part is None else [part]
+        if not stays and not await leaves_some(ctx.relations, memory.record.text, ends, told):
             over.setdefault(memory.id, []).append(part or ops.WHOLE)
             return MergeDecision(replaces=memory.id, span=part)
     return MergeDecision(follows=memory.id) if likeliest >= FOLLOWS_FROM else NOTHING_KNOWN
@@ -316,13 +321,15 @@ def can_end(new: str, old: str) -> bool:
     return not is_question(new) and removed_kinds(old) == removed_kinds(new)
 
 
-def hides_harm(new: str, old: str) -> bool:
-    """Return whether a danger to someone would disappear by a newer text that speaks of none: then both are shown.
+def hides_harm(new: Record, old: str, read: str = "") -> bool:
+    """Return whether a danger to someone would disappear by a newer record that speaks of none: then both are shown.
 
     The reader may mistake news of one thing for a change of all that was said with it, and a danger that is not shown does more
-    damage than one that is over. One in sixty of what people end is concerned.
+    damage than one that is over. One in sixty of what people end is concerned. ``read`` is which of `relayer.lib.n_grams.ESSENTIALS` a model took the
+    older statement for.
     """
-    return "harm" in marked(old) - marked(new)
+    speaks_of_one = new.essential == "harm" or "harm" in marked(new.text)
+    return not speaks_of_one and (read == "harm" or "harm" in marked(old))
 
 
 def names_one_of_several(new: str, old: str) -> bool:
@@ -351,6 +358,25 @@ def _are_alike(pair: tuple[str, str]) -> bool:
     shorter, longer = sorted(pair, key=len)
     # Arabic articles and prepositions are written together with the word.
     return longer.startswith(shorter) or (len(shorter) > _DISTINCTIVE and shorter in longer)
+
+
+async def leaves_some(
+    reader: RelationReader | None, text: str, parts: Sequence[tuple[int, int]], new: str
+) -> bool:
+    """Return whether a newer text ends only some of the things that parts of an older text name, given by start and end.
+
+    A clause is read as one statement. Of the things that it joins with "and" (`thing_spans`), each is read by itself before it is over.
+    """
+    spans = thing_spans(text)
+    within = [
+        at
+        for at, (first, last) in enumerate(spans)
+        if any(start <= first and last <= end for start, end in parts) and not _is_bare(text[first:last])
+    ]
+    if len(within) <= 1:
+        return False
+    (found,) = await relations(reader, [([text[slice(*span)] for span in spans], new)])
+    return min(found.clauses[at] for at in within) < _STAYS_BELOW
 
 
 def is_true_until_then(new: Record, old: str) -> bool:
@@ -480,8 +506,12 @@ def part_over(text: str, spans: Sequence[tuple[int, int]], relation: Relation) -
     while last + 1 < len(spans) and relation.clauses[last + 1] >= _GOES_WITH_FROM:
         last += 1
     left = " ".join(text[slice(*span)] for span in (*spans[:first], *spans[last + 1 :]))
-    is_bare = any(map(str.isdigit, left)) and sum(map(str.isalpha, left)) <= _LETTERS_OF_A_UNIT
-    return None if not left or is_bare else (spans[first][0], spans[last][1])
+    return None if not left or _is_bare(left) else (spans[first][0], spans[last][1])
+
+
+def _is_bare(text: str) -> bool:
+    """Return whether a text is nothing but a value."""
+    return any(map(str.isdigit, text)) and sum(map(str.isalpha, text)) <= _LETTERS_OF_A_UNIT
 
 
 def clause_spans(text: str) -> list[tuple[int, int]]:
@@ -500,13 +530,29 @@ def clause_spans(text: str) -> list[tuple[int, int]]:
         starts = [start, *(found.end() for found in _CLAUSE_END.finditer(text, start, end))]
         for first, last in pairwise([*starts, end]):
             begun = first
-            for joint in re.finditer(rf"\s(?={word}\s)", text[first:last]) if word else ():
+            for joint in re.finditer(rf"\s(?=(?:{word})\s)", text[first:last]) if word else ():
                 at = first + joint.end()
                 first_words = len(text[begun:at].split()) + bool(i_am.match(text, begun))
                 if min(first_words, len(text[at:last].split()) - 1) >= _FEWEST_WORDS:
                     spans.append((begun, at))
                     begun = at
             spans.append((begun, last))
+    return spans
+
+
+def thing_spans(text: str) -> list[tuple[int, int]]:
+    """Return the start and the end of each thing that a text joins with commas or "and".
+
+    Example:
+        >>> [text[slice(*span)] for text in ["on lithium 600 and lamotrigine 100"] for span in thing_spans(text)]
+        ['on lithium 600 ', 'and lamotrigine 100']
+    """
+    word = _AND.get(guess_language(text), _ANY_AND)
+    joint = re.compile(rf"\s(?=(?:{word})\s)|{_JOINED.pattern}", re.IGNORECASE)
+    spans: list[tuple[int, int]] = []
+    for start, end in clause_spans(text):
+        starts = [start, *(found.end() for found in joint.finditer(text, start + 1, end - 1))]
+        spans += pairwise([*starts, end])
     return spans
 
 

@@ -252,7 +252,8 @@ async def test_the_clause_that_is_over_is_replaced_though_the_memory_as_a_whole_
 )
 async def test_what_an_and_joins_to_a_clause_that_is_over_stays(house, text, over, rest):
     new = f"{over}, but no longer since the summer."
-    house.relations.state(over, new, "replaces", 0.999)
+    for part in (over, *(over[slice(*span)] for span in merging.thing_spans(over))):
+        house.relations.state(part, new, "replaces", 0.999)
     await wrote(house, text)
     await said(house, new)
     assert sorted(await live(house)) == sorted([rest, new])

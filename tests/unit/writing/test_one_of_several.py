@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from doubles.stated_relations import StatedRelations
 
-from relayer.writing.merging import names_one_of_several
+from relayer.domain.operations import Record
+from relayer.writing.merging import hides_harm, leaves_some, names_one_of_several, thing_spans
+
+SEVERAL = "i tutor maths and do saturdays at the bakery"
 
 
 @pytest.mark.parametrize(
@@ -36,3 +40,55 @@ def test_one_of_several_is_named(old, new):
 )
 def test_all_or_none_are_named(old, new):
     assert not names_one_of_several(new, old)
+
+
+@pytest.mark.parametrize(
+    ("old", "count"),
+    [
+        (SEVERAL, 2),
+        ("tomo escitalopram e clonazepam", 2),
+        ("we've two dogs, rex and luna", 3),
+        ("我在吃优甲乐50和二甲双胍", 2),
+        ("i live with tom", 1),
+        ("", 0),
+    ],
+)
+def test_things_that_are_said_together(old, count):
+    spans = thing_spans(old)
+    assert len(spans) == count
+    assert "".join(old[slice(*span)] for span in spans) == old
+
+
+async def leaves(new, *over, text=SEVERAL, part=(0, 200)):
+    relations = StatedRelations()
+    for thing in over:
+        relations.state(thing, new, "replaces")
+    return await leaves_some(relations, text, [part], new)
+
+
+async def test_what_is_said_with_the_thing_that_is_over_stays():
+    maths, bakery = (SEVERAL[slice(*span)] for span in thing_spans(SEVERAL))
+    assert await leaves("no more bread for me", bakery)
+    assert not await leaves("quit both", maths, bakery)
+
+
+async def test_only_the_part_that_goes_is_looked_at():
+    brother = "my brother drives a cab"
+    text = f"{SEVERAL}, {brother}"
+    part = (text.index(brother), len(text))
+    assert not await leaves("he sold the cab", brother, text=text, part=part)
+    assert await leaves("he sold the cab", brother, text=text)
+
+
+@pytest.mark.parametrize(
+    ("old", "read", "new", "of_new", "hidden"),
+    [
+        ("my lad comes up in hives near cashews", "harm", "my lad plays chess", "", True),
+        ("my lad comes up in hives near cashews", "harm", "he eats cashews again", "harm", False),
+        ("allergic to cashews", "", "my lad plays chess", "", True),
+        ("allergic to cashews", "", "the allergy is gone", "", False),
+        ("my lad plays chess", "", "my lad plays go", "", False),
+    ],
+)
+def test_a_danger_is_over_only_by_what_speaks_of_one(old, read, new, of_new, hidden):
+    assert hides_harm(Record(b"r" * 16, "a", new, essential=of_new), old, read) is hidden
