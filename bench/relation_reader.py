@@ -62,7 +62,7 @@ from relayer.adapters.local_embedder.trained import (
     trained_file,
 )
 from relayer.ports import RELATIONS
-from relayer.writing.merging import clause_spans
+from relayer.writing.merging import clause_spans, thing_spans
 
 SETS = Path(__file__).parent / "sets"
 SAME, REPLACES, REFINES, BOTH = RELATIONS
@@ -86,6 +86,7 @@ class Pair:
     Attributes:
         clauses: the relation of the newer statement to each clause of the older one, "" if it is not known; none are learnt from
             if it is empty.
+        spans: of what is meant by clauses, if they are not those of `relayer.writing.merging.clause_spans`.
     """
 
     old: str
@@ -93,6 +94,7 @@ class Pair:
     relation: str
     weight: float
     clauses: Sequence[str] = ()
+    spans: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(slots=True)
@@ -186,8 +188,12 @@ def written(line: str) -> Pair:
     return Pair(old, new, _LETTERS[line[0]], _WRITTEN)
 
 
+# The families whose statements join several things with "and": each thing is over or not.
+_OF_SEVERAL_THINGS = {"mixed-as", "mixed-at"}
 # The share of a clause in a marked part from which the clause is over with it, and up to which it is not.
 _OVER, _NOT_OVER = 0.5, 0.2
+# A thing shares its clause with the words before it.
+_THING_OVER = 0.3
 
 
 def families(path: Path) -> list[list[Pair]]:
@@ -209,10 +215,17 @@ def families(path: Path) -> list[list[Pair]]:
             found.append([])
         elif older and rest and kind in _LETTERS:
             pair = Pair(older, rest, _LETTERS[kind], _MARKED if end > start else _WRITTEN)
-            if end > start:
+            over = (start, end) if end > start else (0, len(older))
+            if path.stem in _OF_SEVERAL_THINGS:
+                pair.spans = thing_spans(older)
+            if pair.spans or end > start:
                 pair.clauses = [
-                    _within(clause, (start, end)) if kind == "R" else BOTH if kind == "B" else ""
-                    for clause in clause_spans(older)
+                    _within(clause, over, _THING_OVER if pair.spans else _OVER)
+                    if kind == "R"
+                    else BOTH
+                    if kind == "B"
+                    else ""
+                    for clause in pair.spans or clause_spans(older)
                 ]
             found[-1].append(pair)
         elif line:
@@ -220,11 +233,11 @@ def families(path: Path) -> list[list[Pair]]:
     return found
 
 
-def _within(clause: tuple[int, int], part: tuple[int, int]) -> str:
+def _within(clause: tuple[int, int], part: tuple[int, int], over: float = _OVER) -> str:
     """Return the relation to a clause of a statement of which a part is replaced."""
     shared = min(clause[1], part[1]) - max(clause[0], part[0])
     share = shared / (clause[1] - clause[0])
-    return REPLACES if share >= _OVER else BOTH if share <= _NOT_OVER else ""
+    return REPLACES if share >= over else BOTH if share <= _NOT_OVER else ""
 
 
 # How statements are joined to one that says several things.
@@ -470,9 +483,9 @@ def _shared(span: tuple[int, int], parts: Iterable[tuple[int, int]]) -> float:
     )
 
 
-def clauses_of(text: str) -> list[str]:
-    """Return the clauses of a text as `relayer.writing.merging` reads them."""
-    return [text[slice(*span)] for span in clause_spans(text)]
+def clauses_of(text: str, spans: Sequence[tuple[int, int]] = ()) -> list[str]:
+    """Return the clauses of a text as `relayer.writing.merging` reads them, or what these spans hold."""
+    return [text[slice(*span)] for span in spans or clause_spans(text)]
 
 
 def _sorted(pattern: str) -> list[Path]:
@@ -628,7 +641,7 @@ def encoded(pairs: Iterable[Pair], model: E5) -> list[Encoded]:
     """Run the lower layers over all pairs."""
     found = []
     for pair in pairs:
-        clauses = clauses_of(pair.old) if pair.clauses else [pair.old]
+        clauses = clauses_of(pair.old, pair.spans) if pair.clauses else [pair.old]
         ids, spans = model.encode_pair(clauses, pair.new)
         weight = pair.weight * (_RARE if pair.relation == REFINES else 1)
         places = [(*spans[0], RELATIONS.index(pair.relation), weight)]
