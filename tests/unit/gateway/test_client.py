@@ -187,23 +187,6 @@ async def test_a_relayer_that_is_out_of_time_counts_as_a_deadline(client, identi
         await client.recall(identity, QUERY)
 
 
-async def test_nobody_listening_is_unreachable(trust_store, identity):
-    async with RelayerClient("http://127.0.0.1:9", trust=trust_store, clock=Impatient()) as client:
-        with pytest.raises(RelayerUnreachable):
-            await client.recall(identity, QUERY)
-
-
-async def test_three_failures_open_the_breaker_and_nothing_is_sent(client, identity, wire):
-    wire.script = [hang] * 3
-    for _ in range(3):
-        with pytest.raises(DeadlineExceeded):
-            await client.recall(identity, QUERY, deadline=0.1)
-    before = len(wire.seen)
-    with pytest.raises(RelayerUnreachable, match="next try is in"):
-        await client.recall(identity, QUERY)
-    assert len(wire.seen) == before
-
-
 def other(number: int) -> Identity:
     return identify(RootHolder(RootKeys(bytes(range(32)))), parse_session_key(f"agent:other-{number}:main"))
 
@@ -390,14 +373,6 @@ async def test_loopback_ignores_a_proxy_of_the_environment(wire, trust_store, id
 def test_an_address_that_would_leak_or_break_signatures_is_refused(url, trust_store):
     with pytest.raises(SettingsError):
         RelayerClient(url, trust=trust_store)
-
-
-async def test_two_agents_of_one_account_cannot_read_each_other(client, holder, identity):
-    from gateway_plugin.keys.identity import identify, parse_session_key
-
-    other = identify(holder, parse_session_key("agent:coder:uuid-789"), default_agent=None)
-    await client.remember(identity, COFFEE)
-    assert (await client.recall(other, QUERY)).memories == ()
 
 
 def test_the_sync_form_makes_the_same_calls(wire, trust_store, identity):

@@ -120,14 +120,6 @@ def test_recalls_without_any_capture_are_said_once_a_day(dog, clock, told):
     assert len(told) == 2
 
 
-def test_one_turn_that_is_handed_over_ends_the_warning(dog, told):
-    recall(dog, TURNS)
-    dog.handed_over()
-    assert dog.warning == ""
-    recall(dog, TURNS - 1)
-    assert len(told) == 1
-
-
 def test_many_sessions_whose_turns_are_under_way_are_no_warning(dog, told):
     for number in range(50):
         dog.recalled(f"session {number}")

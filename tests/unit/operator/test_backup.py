@@ -421,11 +421,6 @@ async def test_two_backups_at_once_do_not_make_one_run_of_two(site, vault):
     assert await vault.brings_back() == sorted(TEXTS)
 
 
-async def test_a_store_is_not_its_own_backup(site):
-    with pytest.raises(ConfigurationError, match="--to"):
-        await back_up(site.ports, BackupStore(site.ports))
-
-
 async def test_a_backup_shows_no_text_and_no_name(site, vault):
     await site.say(*TEXTS)
     await vault.back_up()

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from doubles.faulty_store import Faults, FaultyStore
 from doubles.seeded_randomness import SeededRandomness
 
-from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.memory_store import MemoryStore
-from relayer.adapters.system import SystemClock
 from relayer.crypto import RelayerKeys
 from relayer.errors import BrokenPromise, StoreMisconfigured, StoreUnavailable, VersionsHidden
 from relayer.log.objects import LogPorts
@@ -127,14 +124,6 @@ async def test_a_refused_store_is_left_clean_too() -> None:
     assert [info.key async for info in store.list("")] == []
 
 
-async def test_the_directory_store_passes(tmp_path: Path) -> None:
-    store = await DirectoryStore.open(tmp_path, clock=SystemClock())
-    report = await probe(store, SeededRandomness(1))
-    assert [info.key async for info in store.list("")] == []
-    await store.close()
-    assert report.races == 2 * ROUNDS
-
-
 @pytest.mark.parametrize("seed", range(20))
 async def test_missing_answers_never_make_a_correct_store_look_broken(seed: int) -> None:
     store = FaultyStore(
@@ -148,13 +137,6 @@ async def test_missing_answers_never_make_a_correct_store_look_broken(seed: int)
 async def test_a_store_that_answers_nothing_is_unavailable_not_broken() -> None:
     store = FaultyStore(MemoryStore(CLOCK), clock=CLOCK, seed=1, faults=Faults(lost=1))
     with pytest.raises(StoreUnavailable, match="no clear answer"):
-        await probe(store, SeededRandomness(1))
-
-
-async def test_a_store_that_is_down_is_unavailable() -> None:
-    store = FaultyStore(MemoryStore(CLOCK), clock=CLOCK, seed=1)
-    store.down = True
-    with pytest.raises(StoreUnavailable, match="down"):
         await probe(store, SeededRandomness(1))
 
 

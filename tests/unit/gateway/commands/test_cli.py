@@ -180,11 +180,6 @@ def test_a_sheet_of_another_gateway_is_told_apart(monkeypatch):
     assert (done.exit_code, "it is account" in done.stderr) == (1, True)
 
 
-def test_version_needs_nothing(wire):
-    assert run("version").exit_code == 0
-    assert wire.seen == []
-
-
 @pytest.mark.row("MW-24")
 @pytest.mark.parametrize("whose", ["--agent", "--namespace"])
 def test_a_search_by_agent_is_a_json_document_of_texts_ids_and_relevance(wire, whose):
@@ -248,11 +243,6 @@ def test_bytes_that_are_no_text_are_refused(arguments, code):
     answer = _run(*arguments)
     assert answer.exit_code == code
     assert isinstance(answer.exception, SystemExit)
-
-
-@pytest.mark.parametrize("option", ["--cursor", "--kind", "--state"])
-def test_what_is_for_the_relayer_to_refuse_reaches_it(option):
-    assert not isinstance(_run("list", option, "\udcff").exception, UnicodeError)
 
 
 def test_standard_input_that_is_no_text_is_refused():

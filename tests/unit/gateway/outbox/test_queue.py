@@ -409,13 +409,6 @@ def test_a_second_outbox_in_this_process_leaves_the_locks_of_the_first(reopened,
     assert beside(path) == 3
 
 
-def test_closing_a_descriptor_of_the_file_would_lose_the_log(outbox, path):
-    outbox.put(item("first"))
-    os.close(os.open(path, os.O_RDONLY))
-    beside(path)
-    assert not path.with_name("outbox.db-wal").exists()
-
-
 @pytest.fixture
 def no_room():
     """From now on no file of this process may grow beyond a few pages."""

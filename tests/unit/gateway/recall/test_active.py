@@ -10,9 +10,8 @@ import pytest
 from wire_relayer import COFFEE, answer, hang
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.errors import SettingsError
 from gateway_plugin.recall import active as active_traces
-from gateway_plugin.settings.model import PromptPosition, load_settings
+from gateway_plugin.settings.model import PromptPosition
 from gateway_plugin.turn.gates import HostTurn
 from gateway_plugin.turn.status import Injection
 
@@ -139,13 +138,6 @@ def test_a_trace_that_was_asked_for_has_the_layout_that_users_know_and_is_privat
     assert {stat.S_IMODE(one.stat().st_mode) for one in folders} == {0o700}
 
 
-@pytest.mark.row("AM-23")
-@pytest.mark.parametrize("directory", ["../elsewhere", "/etc", "a/../../b", ""])
-def test_a_trace_leaves_its_directory_by_no_setting(directory):
-    with pytest.raises(SettingsError, match=r"active\.transcriptDir"):
-        load_settings({"active": {"transcriptDir": directory}}, {})
-
-
 def test_of_many_traces_the_newest_are_kept(wire, plugin, tmp_path, monkeypatch):
     monkeypatch.setattr(active_traces, "MOST_KEPT", 2)
     says(wire)
@@ -217,26 +209,6 @@ def test_an_older_relayer_without_the_route_serves_the_hits(wire, plugin):
     wire.script = [None, answer(404, "not_found")]
     assert COFFEE in turn(made).text
     assert made.why().active == "fallback:refused:not_found"
-
-
-@pytest.mark.row("AM-26")
-def test_after_three_timeouts_the_model_is_spared_and_the_relayer_is_not(wire, plugin):
-    wire.remind = lambda _: {"status": "fallback", "reason": "model_timeout"}
-    made = plugin()
-    for number in range(5):
-        assert COFFEE in turn(made, f"{QUESTION} {number}").text
-    assert len(reminders(wire)) == 3
-    assert made.why().active == "fallback:spared"
-
-
-@pytest.mark.row("AM-21")
-def test_only_what_a_model_decided_is_kept_for_the_same_question(wire, plugin):
-    made = plugin()
-    turn(made), turn(made)
-    assert len(reminders(wire)) == 2
-    says(wire)
-    turn(made), turn(made)
-    assert len(reminders(wire)) == 3
 
 
 def test_a_write_ends_what_was_kept(wire, plugin):

@@ -287,10 +287,6 @@ def test_a_reference_that_gives_orders_keeps_its_memory_out():
     assert [trace.outcome for trace in selected.traces] == ["injection"]
 
 
-def test_an_ordinary_reference_is_shown():
-    assert "memory/2026-05-01.md" in _select("memory/2026-05-01.md").text
-
-
 def test_a_reference_is_quoted_and_never_reads_as_a_label_of_ours():
     (line,) = [
         line for line in _select('said by the user", said by the user').text.splitlines() if line[0] == "1"

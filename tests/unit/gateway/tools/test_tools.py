@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from wire_relayer import COFFEE, answer
+from wire_relayer import COFFEE
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.keys.identity import TurnAudience
@@ -164,12 +164,6 @@ def test_a_correction_that_is_made_again_is_the_same_write(call, wire, known):
     assert first == second
 
 
-def test_what_is_forgotten_is_found_no_more(call, wire, known):
-    assert known in call("memory_forget", memory_id=known).text
-    assert wire.texts("researcher") == []
-    assert call("memory_forget", memory_id=known).failed
-
-
 @pytest.mark.parametrize("namespace", ["researcher", "Researcher ", "", None])
 def test_naming_ones_own_namespace_changes_nothing(call, known, namespace):
     assert call("memory_search", query="coffee", namespace=namespace).details["count"] == 1
@@ -188,29 +182,6 @@ def test_a_direct_memory_is_not_read_in_a_group(call, plugin, wire, known):
     group = "agent:researcher:telegram:group:7"
     assert call("memory_get", key=group, ref=known).text == ""
     assert call("memory_search", key=group, query="coffee").details["count"] == 0
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "said"),
-    [
-        ("memory_search", {}, "query"),
-        ("memory_search", {"query": "x", "limit": 0}, "limit"),
-        ("memory_forget", {}, "ref"),
-        ("memory_erase", {"ref": "x"}, "no tool"),
-        ("memory_store", {"text": "long enough", "occurredAt": "yesterday"}, "occurredAt"),
-    ],
-)
-def test_a_wrong_call_is_an_answer_that_names_the_argument(call, tool, arguments, said):
-    wrong = call(tool, **arguments)
-    assert wrong.failed
-    assert said in wrong.text
-
-
-def test_a_relayer_that_refuses_is_an_answer_with_its_reason(call, wire):
-    wire.script = [answer(409, "wrong_namespace_key")]
-    refused = call("memory_search", query="coffee")
-    assert refused.failed
-    assert "wrong_namespace_key" in refused.text
 
 
 def test_tools_are_silent_where_memory_is_off(call, plugin, wire):
