@@ -62,7 +62,7 @@ async def test_a_turn_of_any_size_is_captured(
     settings = {"capture": {"durable": durable}}
     async with opened(stoppable, tmp_path, settings=settings) as memory:
         answers = [{"role": "assistant", "content": f"Step {number}."} for number in range(99)]
-        pasted = [{"role": "user", "content": f"{BIKE}\n" + "ß line of output\n" * 8000}]
+        pasted = [{"role": "user", "content": f"{BIKE}\n" + "ß line of output\n" * 4000}]
         said_last = [{"role": "user", "content": HOUSE}]
         assert await memory.capture([*pasted, *answers, *said_last], user="ana")
         texts = await stored(memory)

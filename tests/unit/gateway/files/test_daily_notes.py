@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 from datetime import UTC, datetime
 
@@ -15,7 +16,7 @@ from gateway_plugin.files.markdown import read_markdown
 from gateway_plugin.host_model import HostAnswer
 from gateway_plugin.turn.gates import HostTurn
 from memrelay import AsyncMemoryPlugin
-from relayer.testing.local_relayer import local_relayer
+from relayer.testing.local_relayer import local_relayer, threaded_relayer
 
 SESSION = "agent:ops:main"
 POINTS = "The user has a sailing boat that is called Wilhelmine."
@@ -31,6 +32,7 @@ class World:
         self.model = model
         self.settings = settings or {"capture": {"mirrorDailyLog": True}}
         self.home = home
+        self.secret = os.urandom(32).hex()
         self.workspace = home / "ws"
         self.workspace.mkdir()
         self.plugin = self.restarted()
@@ -38,7 +40,7 @@ class World:
     def restarted(self):
         settings = {"url": self.relayer.url, **self.settings}
         self.plugin = AsyncMemoryPlugin(
-            settings=settings, secret="5a" * 32, environ={"HOME": str(self.home)}, model=self.model
+            settings=settings, secret=self.secret, environ={"HOME": str(self.home)}, model=self.model
         )
         return self.plugin
 
@@ -62,13 +64,18 @@ class World:
         return {one["id"]: one["text"] for one in answer.details["memories"]}
 
 
+@pytest.fixture(scope="module")
+def relayer():
+    with threaded_relayer(lambda: local_relayer(rate_limits="off")) as running:
+        yield running
+
+
 @pytest.fixture
-async def world(tmp_path):
-    async with local_relayer(rate_limits="off") as relayer:
-        made = World(relayer, tmp_path)
-        await made.look()
-        yield made
-        await made.plugin.aclose()
+async def world(relayer, tmp_path):
+    made = World(relayer, tmp_path)
+    await made.look()
+    yield made
+    await made.plugin.aclose()
 
 
 @pytest.mark.row("CP-40", level="e2e")
@@ -84,41 +91,40 @@ async def test_what_is_captured_stands_in_the_notes_of_the_day_and_is_stored_onc
 
 
 @pytest.mark.row("MS-19", "MS-22")
-async def test_under_the_preset_of_memsearch_the_notes_name_session_and_time_of_each_line(tmp_path):
+async def test_under_the_preset_of_memsearch_the_notes_name_session_and_time_of_each_line(relayer, tmp_path):
     answer = ["The sails of my boat are red as bricks.", "I rent a winter berth in Emden for the boat."]
-    async with local_relayer(rate_limits="off") as relayer:
-        world = World(relayer, tmp_path, preset="memsearch", capture={"minMessages": 1, "minTurnLength": 0})
-        try:
+    world = World(relayer, tmp_path, preset="memsearch", capture={"minMessages": 1, "minTurnLength": 0})
+    try:
+        await world.look()
+        await world.said(BOAT)
+        await world.said(answer[0])
+        await world.look()
+        await world.said(answer[1], session="agent:ops:telegram:direct:7")
+        await world.look()
+        await world.said("The winter cover of my boat is torn at the bow.")
+        await world.look()
+        text = world.notes.read_text()
+        anchor = "<!-- session:{} -->".format
+        assert text.startswith(f"# {TODAY}\n\n## Session ")
+        sections = re.split(r"\n\n## Session \d\d:\d\d\n\n", text)[1:]
+        assert len(sections) == 3
+        assert re.match(r"### \d\d:\d\d\n<!-- session:agent:ops:main -->\n- ", sections[0])
+        assert all(f"- {one}" in sections[0] for one in (BOAT, answer[0]))
+        assert anchor("agent:ops:telegram:direct:7") in sections[1]
+        assert f"- {answer[1]}" in sections[1]
+        assert anchor(SESSION) in sections[2]
+        assert "- The winter cover" in sections[2]
+        # What the export of this layout writes is read back the same way.
+        assert {(item.text, item.source.session) for item in read_markdown(text, world.notes.name, UTC)} >= {
+            (BOAT, SESSION), (answer[1], "agent:ops:telegram:direct:7"),
+        }  # fmt: skip
+        # A second look reads what was written: nothing is stored twice, and nothing is written twice.
+        before = await world.found("boat")
+        for _ in range(2):
             await world.look()
-            await world.said(BOAT)
-            await world.said(answer[0])
-            await world.look()
-            await world.said(answer[1], session="agent:ops:telegram:direct:7")
-            await world.look()
-            await world.said("The winter cover of my boat is torn at the bow.")
-            await world.look()
-            text = world.notes.read_text()
-            anchor = "<!-- session:{} -->".format
-            assert text.startswith(f"# {TODAY}\n\n## Session ")
-            sections = re.split(r"\n\n## Session \d\d:\d\d\n\n", text)[1:]
-            assert len(sections) == 3
-            assert re.match(r"### \d\d:\d\d\n<!-- session:agent:ops:main -->\n- ", sections[0])
-            assert all(f"- {one}" in sections[0] for one in (BOAT, answer[0]))
-            assert anchor("agent:ops:telegram:direct:7") in sections[1]
-            assert f"- {answer[1]}" in sections[1]
-            assert anchor(SESSION) in sections[2]
-            assert "- The winter cover" in sections[2]
-            # What the export of this layout writes is read back the same way.
-            assert {(item.text, item.source.session) for item in read_markdown(text, world.notes.name, UTC)} >= {
-                (BOAT, SESSION), (answer[1], "agent:ops:telegram:direct:7"),
-            }  # fmt: skip
-            # A second look reads what was written: nothing is stored twice, and nothing is written twice.
-            before = await world.found("boat")
-            for _ in range(2):
-                await world.look()
-            assert (await world.found("boat"), world.notes.read_text()) == (before, text)
-        finally:
-            await world.plugin.aclose()
+        assert (await world.found("boat"), world.notes.read_text()) == (before, text)
+    finally:
+        await world.plugin.aclose()
 
 
 class Summarising:
@@ -131,23 +137,22 @@ class Summarising:
 
 @pytest.mark.parametrize(("layout", "written"), [("memsearch", 1), ("memory-core", 0)])
 async def test_under_the_preset_of_memsearch_a_lent_model_summarises_each_turn_into_the_notes(
-    tmp_path, layout, written
+    relayer, tmp_path, layout, written
 ):
     changes = {} if layout == "memsearch" else {"dailyLogFormat": layout}
     capture = {"minMessages": 1, "minTurnLength": 0, **changes}
-    async with local_relayer(rate_limits="off") as relayer:
-        world = World(relayer, tmp_path, Summarising(), preset="memsearch", capture=capture)
-        try:
-            await world.look()
-            await world.said(BOAT)
-            async with asyncio.timeout(30):
-                while POINTS not in (await world.found("What is my sailing boat called?")).values():
-                    await world.look()
-            await world.look()
-            assert world.notes.read_text().count(f"- {POINTS}\n") == written
-            assert world.notes.read_text().count(f"- {BOAT}") == 1
-        finally:
-            await world.plugin.aclose()
+    world = World(relayer, tmp_path, Summarising(), preset="memsearch", capture=capture)
+    try:
+        await world.look()
+        await world.said(BOAT)
+        async with asyncio.timeout(30):
+            while POINTS not in (await world.found("What is my sailing boat called?")).values():
+                await world.look()
+        await world.look()
+        assert world.notes.read_text().count(f"- {POINTS}\n") == written
+        assert world.notes.read_text().count(f"- {BOAT}") == 1
+    finally:
+        await world.plugin.aclose()
 
 
 async def test_an_edit_of_the_notes_edits_the_memory_and_a_deletion_forgets_it(world):
@@ -235,26 +240,25 @@ async def test_notes_that_lead_elsewhere_are_not_written(world, tmp_path):
 
 
 @pytest.mark.row("CP-46", level="e2e")
-async def test_half_life_and_diversity_of_the_settings_reach_the_relayers_ranking(tmp_path):
-    async with local_relayer(rate_limits="off") as relayer:
-        ranked = {}
-        for name, recall in (("plain", {}), ("faded", {"halfLifeDays": 1, "diversity": 0.2})):
-            settings = {"url": relayer.url, "recall": recall | {"minScore": 0}}
-            async with AsyncMemoryPlugin(
-                settings=settings, secret="5a" * 32, environ={"HOME": str(tmp_path)}
-            ) as plugin:
-                if name == "plain":
-                    old = {"text": "The harbour office key hangs in the shed.", "occurredAt": "2020-01-01"}
-                    new = {"text": "The harbour office has a new key for the harbour gate since spring."}
-                    for told in (old, new):
-                        await plugin.tool("memory_store", told, session_key=SESSION)
-                found = await plugin.tool(
-                    "memory_search", {"query": "harbour office key hangs in the shed"}, session_key=SESSION
-                )
-                ranked[name] = found.details["memories"][0]["date"]
-                given = await plugin.before_turn("harbour office key hangs in the shed?", session_key=SESSION)
-                ranked[f"{name} turn"] = given.hits[0].text[:22]
-        assert ranked["plain"] == "2020-01-01"
-        assert ranked["faded"] == TODAY
-        assert ranked["plain turn"] == "The harbour office key"
-        assert ranked["faded turn"] == "The harbour office has"
+async def test_half_life_and_diversity_of_the_settings_reach_the_relayers_ranking(relayer, tmp_path):
+    ranked, secret = {}, os.urandom(32).hex()
+    for name, recall in (("plain", {}), ("faded", {"halfLifeDays": 1, "diversity": 0.2})):
+        settings = {"url": relayer.url, "recall": recall | {"minScore": 0}}
+        async with AsyncMemoryPlugin(
+            settings=settings, secret=secret, environ={"HOME": str(tmp_path)}
+        ) as plugin:
+            if name == "plain":
+                old = {"text": "The harbour office key hangs in the shed.", "occurredAt": "2020-01-01"}
+                new = {"text": "The harbour office has a new key for the harbour gate since spring."}
+                for told in (old, new):
+                    await plugin.tool("memory_store", told, session_key=SESSION)
+            found = await plugin.tool(
+                "memory_search", {"query": "harbour office key hangs in the shed"}, session_key=SESSION
+            )
+            ranked[name] = found.details["memories"][0]["date"]
+            given = await plugin.before_turn("harbour office key hangs in the shed?", session_key=SESSION)
+            ranked[f"{name} turn"] = given.hits[0].text[:22]
+    assert ranked["plain"] == "2020-01-01"
+    assert ranked["faded"] == TODAY
+    assert ranked["plain turn"] == "The harbour office key"
+    assert ranked["faded turn"] == "The harbour office has"

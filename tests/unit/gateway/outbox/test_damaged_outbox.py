@@ -84,13 +84,13 @@ def filled(disk: Disk, count: int) -> Outbox:
 
 
 def cuts(start: int, end: int) -> list[int]:
-    """Return where a log is cut: around the edges of each frame and its header, and every few bytes between."""
+    """Return where a log is cut: around the edges of each frame and its header, and twice between."""
     edges = {
         _HEADER + frame * _FRAME + offset
         for frame in range(end // _FRAME + 1)
         for offset in (-1, 0, 1, 23, 24, 25, 24 + 512)
     }
-    return sorted({*range(start, end, 509), *(edge for edge in edges if start <= edge <= end), end})
+    return sorted({*range(start, end, 2039), *(edge for edge in edges if start <= edge <= end), end})
 
 
 @pytest.mark.parametrize("tail", ["nothing", "zeros", "noise"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import closing
 
 import pytest
@@ -15,11 +16,10 @@ from gateway_plugin.recall.formatting import estimate_tokens, standing_block
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn.gates import HostTurn
 from memrelay import AsyncMemoryPlugin, RelayerClient
-from relayer.testing.local_relayer import local_relayer
+from relayer.testing.local_relayer import local_relayer, threaded_relayer
 from relayer.wire import schemas
 from relayer.wire.service import StandingLine
 
-SECRET = "5a" * 32
 ALLERGY = "Ich bin allergisch gegen Erdnüsse."
 WISH = "Bitte antworte mir immer kurz und ohne Emojis."
 NAME = "Ich heiße Renate und wohne in Leipzig."
@@ -28,22 +28,27 @@ PLAN = "Plane mir bitte ein Abendessen für sechs Gäste."
 TELLING, ASKING = "agent:ops:telling", "agent:ops:asking"
 
 
-@pytest.fixture
-async def relayer():
-    async with local_relayer(rate_limits="off") as running:
+@pytest.fixture(scope="module")
+def relayer():
+    with threaded_relayer(lambda: local_relayer(rate_limits="off")) as running:
         yield running
 
 
-def plugin_for(relayer, home, **recall):
+@pytest.fixture
+def secret():
+    return os.urandom(32).hex()
+
+
+def plugin_for(relayer, home, secret, **recall):
     settings = {"url": relayer.url, "recall": recall} if recall else None
     return AsyncMemoryPlugin(
-        None if recall else relayer.url, settings=settings, secret=SECRET, environ={"HOME": str(home)}
+        None if recall else relayer.url, settings=settings, secret=secret, environ={"HOME": str(home)}
     )
 
 
 @pytest.fixture
-async def plugin(relayer, tmp_path):
-    async with plugin_for(relayer, tmp_path) as made:
+async def plugin(relayer, tmp_path, secret):
+    async with plugin_for(relayer, tmp_path, secret) as made:
         yield made
 
 
@@ -54,8 +59,8 @@ async def client(relayer, tmp_path):
 
 
 @pytest.fixture
-def holder():
-    return load_keys({"MEMRELAY_SECRET": SECRET}, notify=print)
+def holder(secret):
+    return load_keys({}, given=secret, notify=print)
 
 
 @pytest.fixture
@@ -177,8 +182,8 @@ async def test_what_stands_there_is_not_told_as_news_either(plugin):
     assert ALLERGY not in told.text
 
 
-async def test_it_can_be_switched_off(relayer, tmp_path):
-    async with plugin_for(relayer, tmp_path, standing={"enabled": False}) as plugin:
+async def test_it_can_be_switched_off(relayer, tmp_path, secret):
+    async with plugin_for(relayer, tmp_path, secret, standing={"enabled": False}) as plugin:
         await tell(plugin, ALLERGY)
         assert not (await ask(plugin)).standing
 
@@ -225,7 +230,7 @@ async def test_a_relayer_that_does_not_answer_costs_the_turn_nothing(plugin, mon
         await hung.wait()
 
     monkeypatch.setattr(RelayerClient, "standing", hang)
-    told = await plugin.before_turn("Wogegen bin ich allergisch?", session_key=ASKING, deadline=1.5)
+    told = await plugin.before_turn("Wogegen bin ich allergisch?", session_key=ASKING, deadline=0.5)
     assert told.status in {"ok", "empty"}
     assert not told.standing
 
