@@ -362,14 +362,9 @@ async def test_loopback_ignores_a_proxy_of_the_environment(wire, trust_store, id
 @pytest.mark.parametrize(
     "url",
     [
-        "http://example.com",
-        "https://example.com/prefix",
-        "https://u:p@example.com",
-        "ftp://x",
-        "http://[::1",
-        "",
+        "http://example.com", "https://example.com/prefix", "https://u:p@example.com", "ftp://x", "http://[::1", "",
     ],
-)
+)  # fmt: skip
 def test_an_address_that_would_leak_or_break_signatures_is_refused(url, trust_store):
     with pytest.raises(SettingsError):
         RelayerClient(url, trust=trust_store)

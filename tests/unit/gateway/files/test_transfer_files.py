@@ -126,16 +126,10 @@ def test_indented_code_is_no_memory_and_indented_text_of_a_list_is_one(notes, ke
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "\n\n",
-        "# only a heading\n",
-        "- \n",
-        "<!-- nothing -->",
-        "---\n",
-        "- **Pronouns:** _(optional)_\n",
+        "", "\n\n", "# only a heading\n", "- \n", "<!-- nothing -->", "---\n", "- **Pronouns:** _(optional)_\n",
         "* * *\n",
     ],
-)
+)  # fmt: skip
 def test_what_says_nothing_gives_nothing(text):
     assert read_markdown(text, "MEMORY.md", UTC) == []
 

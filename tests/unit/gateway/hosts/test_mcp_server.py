@@ -57,23 +57,13 @@ async def test_tools_are_listed_under_our_names_and_under_memwals(wire, environ)
         listed = {one.name: one for one in (await client.list_tools()).tools}
     assert set(listed) == NAMES
     assert {
-        "memwal_remember",
-        "memwal_recall",
-        "memwal_analyze",
-        "memwal_restore",
-        "memwal_login",
-        "memwal_logout",
-    } <= set(MEMWAL_NAMES)
+        "memwal_remember", "memwal_recall", "memwal_analyze", "memwal_restore", "memwal_login", "memwal_logout",
+    } <= set(MEMWAL_NAMES)  # fmt: skip
     assert all(one.description and one.title and one.output_schema for one in listed.values())
     reading = {name for name, one in listed.items() if one.annotations.read_only_hint}
     assert {
-        "memory_search",
-        "memory_get",
-        "memory_list",
-        "memory_history",
-        "memwal_recall",
-        "memwal_restore",
-    } <= reading
+        "memory_search", "memory_get", "memory_list", "memory_history", "memwal_recall", "memwal_restore",
+    } <= reading  # fmt: skip
     assert not reading & {
         "memory_store",
         "memory_update",

@@ -208,14 +208,10 @@ def test_lines_of_the_projects_of_a_session_are_told_with_their_place_and_weight
 @pytest.mark.parametrize(
     "sessions",
     [
-        (),
-        ("",),
-        (None,),
-        (DIRECT, "agent:main:telegram:group:-7"),
-        ("agent:main:discord:channel:7",),
+        (), ("",), (None,), (DIRECT, "agent:main:telegram:group:-7"), ("agent:main:discord:channel:7",),
         ("cron:daily",),
     ],
-)
+)  # fmt: skip
 def test_nothing_is_told_where_the_prompt_may_be_that_of_a_group(private_workspace, sessions):
     assert told(private_workspace, HERON, sessions=sessions) == []
 

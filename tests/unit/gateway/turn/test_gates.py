@@ -95,24 +95,11 @@ def test_a_short_sentence_in_wide_characters_is_long_enough():
 @pytest.mark.parametrize(
     ("prompt", "searched"),
     [
-        ("발레 몇시", True),
-        ("chi è lea", True),
-        ("c qui lea", True),
-        ("who's bo", True),
-        ("кто Маша", True),
-        ("房东是谁", True),
-        ("家賃は\uff1f", True),
-        ("rent?", True),
-        ("ok", False),
-        ("ok?", False),
-        ("thanks!", False),
-        ("haha", False),
-        ("haha \U0001f602\U0001f602", False),
-        ("???", False),
-        ("5?", False),
-        ("好的", False),
+        ("발레 몇시", True), ("chi è lea", True), ("c qui lea", True), ("who's bo", True), ("кто Маша", True),
+        ("房东是谁", True), ("家賃は\uff1f", True), ("rent?", True), ("ok", False), ("ok?", False), ("thanks!", False),
+        ("haha", False), ("haha \U0001f602\U0001f602", False), ("???", False), ("5?", False), ("好的", False),
     ],
-)
+)  # fmt: skip
 def test_a_short_prompt_is_searched_for_if_it_may_ask_unless_the_length_is_set(prompt, searched):
     assert gate(turn(query=prompt), DIRECT).allowed is searched
     # Active mode would call a model.
@@ -250,13 +237,8 @@ def test_reasons_never_carry_text_of_the_turn():
 @pytest.mark.parametrize(
     ("text", "length"),
     [
-        ("hello", 5),
-        ("  a \n\n b ", 3),
-        ("\u200b\u200d\ufeff", 0),
-        ("我对花生过敏", 12),
-        ("e\u0301a", 3),
-        ("", 0),
+        ("hello", 5), ("  a \n\n b ", 3), ("\u200b\u200d\ufeff", 0), ("我对花生过敏", 12), ("e\u0301a", 3), ("", 0),
     ],
-)
+)  # fmt: skip
 def test_the_effective_length_counts_what_is_seen_and_wide_characters_twice(text, length):
     assert effective_length(text) == length
