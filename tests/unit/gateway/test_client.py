@@ -312,8 +312,6 @@ async def test_a_configured_identity_is_demanded_and_pins_nothing(wire, trust_st
 
 async def test_a_redirect_is_not_followed(client, identity, wire):
     async def elsewhere(_):
-        from aiohttp import web
-
         raise web.HTTPTemporaryRedirect("http://127.0.0.1:9/")
 
     wire.script = [elsewhere] * 4
@@ -324,8 +322,6 @@ async def test_a_redirect_is_not_followed(client, identity, wire):
 
 async def test_an_answer_that_is_no_relayers_is_said_to_be_that(client, identity, wire):
     async def page(_):
-        from aiohttp import web
-
         return strangers(web.Response(text="<html>welcome</html>"))
 
     wire.script = [page]
@@ -339,8 +335,6 @@ async def test_an_answer_that_is_no_relayers_is_said_to_be_that(client, identity
 
 async def test_an_endless_answer_is_cut_off(impatient, identity, wire):
     async def endless(request):
-        from aiohttp import web
-
         response = web.StreamResponse()
         await response.prepare(request)
         for _ in range(MAX_ANSWER_BYTES // 65_536 + 2):

@@ -53,11 +53,6 @@ def test_the_hosts_own_log_in_a_prompt_is_not_captured(captured):
     assert texts(captured(turns)) == [FACT]
 
 
-@pytest.mark.row("MS-16", level="e2e")
-def test_a_prompt_that_is_nothing_but_the_hosts_log_is_not_captured(captured):
-    assert captured([user("WARNING: config overwrite\n[plugins] loaded"), assistant("Noted.")]) == []
-
-
 @pytest.mark.parametrize(
     "sender", ["Alice (777): ", "[Telegram Sailors id:-100 Mon 2026-11-23 10:00 UTC] Alice (777): "]
 )
@@ -125,12 +120,6 @@ def test_of_a_long_turn_the_newest_messages_go_and_what_was_asked(captured):
     sent = texts(captured([user(FACT), *looks]))
     assert sent[0] == FACT
     assert sent[1:] == [look["content"] for look in looks[-9:]]
-
-
-@pytest.mark.row("CP-35", level="e2e")
-def test_recalled_memories_in_a_message_are_not_captured(captured):
-    block = "<relevant-memories>\n1. [decision] the red bicycle is Anna's\n</relevant-memories>"
-    assert texts(captured([user(f"{block}\n\n{FACT}"), assistant("Noted.")])) == [FACT]
 
 
 @pytest.mark.row("MW-13", level="e2e")

@@ -108,13 +108,6 @@ def test_capture_switched_off_writes_nothing_and_makes_no_file(make, wire, tmp_p
     assert not (tmp_path / ".local").exists()
 
 
-def test_a_session_can_be_switched_off_alone(plugin, wire):
-    plugin.set_session("agent:main:a", enabled=False)
-    assert plugin.before_turn(QUESTION, session_key="agent:main:a").status == "skipped:session_toggle"
-    assert plugin.after_turn(TURN, session_key="agent:main:a").status == "skipped:session_toggle"
-    assert plugin.before_turn(QUESTION, session_key="agent:main:b").status == "empty"
-
-
 @pytest.mark.row("AM-21")
 def test_the_same_question_within_seconds_is_asked_once(plugin, wire):
     plugin.after_turn(TURN)
@@ -419,27 +412,6 @@ def test_a_disk_that_takes_nothing_costs_the_capture_and_says_so_and_no_turn(mak
     assert capsys.readouterr().err.count("cannot be used") == 1
     (state / "memrelay").unlink()
     assert plugin.after_turn(TURN).status == "queued"
-
-
-def test_a_session_switched_off_stays_off_after_a_restart(make):
-    first = make()
-    first.set_session("agent:main:a", enabled=False)
-    first.close()
-    second = make()
-    assert second.before_turn(QUESTION, session_key="agent:main:a").status == "skipped:session_toggle"
-    assert not second.session_enabled("agent:main:a")
-    second.set_session("agent:main:a", enabled=True)
-    assert make().before_turn(QUESTION, session_key="agent:main:a").status == "empty"
-
-
-def test_memory_switched_off_everywhere_is_off_in_every_session_and_process(make, wire):
-    make().set_everywhere(enabled=False)
-    other = make()
-    assert other.before_turn(QUESTION, session_key="agent:x:a").status == "skipped:session_toggle"
-    assert other.after_turn(TURN).status == "skipped:session_toggle"
-    assert wire.seen == []
-    other.set_everywhere(enabled=True)
-    assert other.before_turn(QUESTION).status == "empty"
 
 
 @pytest.mark.row("CP-47")

@@ -10,7 +10,7 @@ from wire_relayer import COFFEE
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.capture.capturer import MAX_REMEMBERED, TurnCursor, capture_turn, fingerprint
 from gateway_plugin.errors import SettingsError
-from gateway_plugin.keys.identity import TurnAudience, parse_session_key
+from gateway_plugin.keys.identity import TurnAudience, identify, parse_session_key
 from gateway_plugin.sessions import EchoFilter
 from gateway_plugin.settings.model import CaptureSettings, load_settings
 from gateway_plugin.turn.gates import HostTurn, Turn
@@ -115,8 +115,6 @@ def test_the_same_turn_has_the_same_key_and_another_has_another(identity):
 
 
 def test_a_key_tells_nothing_to_who_lacks_the_namespace_secret(identity, holder):
-    from gateway_plugin.keys.identity import identify, parse_session_key
-
     other = identify(holder, parse_session_key("agent:coder:s"), default_agent=None)
     keys = {capture([user(COFFEE)], who).request.idempotency_key for who in (identity, other)}
     assert len(keys) == 2

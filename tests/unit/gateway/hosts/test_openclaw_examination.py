@@ -204,13 +204,6 @@ def told(**config):
     return {CONFIG_VARIABLE: json.dumps(config)}
 
 
-def test_a_command_of_the_host_uses_relayer_agent_and_secret_of_the_plugin():
-    found = command_environment(told(url="http://127.0.0.1:1", agent="ops", key="7b" * 32))
-    assert found == {
-        "MEMRELAY_URL": "http://127.0.0.1:1", "MEMRELAY_AGENT": "ops", "MEMRELAY_SECRET": "7b" * 32,
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
     "config",
     [

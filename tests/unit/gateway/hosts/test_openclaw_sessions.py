@@ -366,14 +366,6 @@ def test_runs_that_never_end_do_not_pile_up():
     assert runs.ended({"runId": "r4"}, [*OLD, user("x")], total=3)[0] == (OLD[1], user("x"))
 
 
-def test_parallel_runs_of_two_sessions_do_not_cross():
-    runs = Runs()
-    runs.began({"runId": "a", "sessionKey": "agent:main:1"}, before=0)
-    runs.began({"runId": "b", "sessionKey": "agent:main:2"}, before=2)
-    assert runs.ended({"runId": "a"}, [user("x")], total=1)[0] == (user("x"),)
-    assert runs.ended({"runId": "b"}, [*OLD, user("y")], total=3)[0] == (user("y"),)
-
-
 @pytest.mark.parametrize(
     ("context", "agent"),
     [

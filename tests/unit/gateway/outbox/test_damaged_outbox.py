@@ -248,13 +248,6 @@ def test_the_trace_stops_at_the_outbox_and_says_that_the_switch_is_not_known(plu
     assert objections["session_toggle"] == "the memory switch of this session cannot be read"
 
 
-def test_a_person_at_the_terminal_is_told_once(plugin, blocked, capsys):
-    for _ in range(3):
-        plugin.before_turn(QUESTION, session_key=KEY)
-        plugin.after_turn(TURN, session_key=KEY)
-    assert capsys.readouterr().err.count(str(blocked)) == 1
-
-
 def test_a_turn_that_could_not_be_captured_is_captured_once_the_file_can_be_read(plugin, blocked, wire):
     plugin.after_turn(TURN, session_key=KEY)
     blocked.rmdir()
@@ -262,11 +255,21 @@ def test_a_turn_that_could_not_be_captured_is_captured_once_the_file_can_be_read
     assert plugin.before_turn(QUESTION, session_key=KEY).status == "ok"
 
 
-def test_a_tool_says_why_it_does_not_answer(plugin, blocked):
+def test_tool_status_and_chat_command_say_what_is_wrong_and_the_terminal_is_told_once(
+    plugin, blocked, capsys
+):
+    for _ in range(3):
+        plugin.before_turn(QUESTION, session_key=KEY)
+        plugin.after_turn(TURN, session_key=KEY)
+    assert capsys.readouterr().err.count(str(blocked)) == 1
     answer = plugin.tool("memory_search", {"query": QUESTION}, session_key=KEY)
     assert answer.failed
     assert str(blocked) in answer.text
     assert "switched off" not in answer.text
+    assert str(blocked) in plugin.status().warning
+    shown = run_command(plugin, "status", {"sessionKey": KEY}).splitlines()
+    assert shown[0].startswith("Memory: silent here: ")
+    assert str(blocked) in shown[0]
 
 
 @pytest.mark.parametrize("enabled", [False, True])
@@ -281,16 +284,6 @@ def test_nobody_is_told_that_all_was_delivered(plugin, blocked):
     assert plugin.flush(5) is False
     blocked.rmdir()
     assert plugin.flush(5) is True
-
-
-def test_the_status_warns(plugin, blocked):
-    assert str(blocked) in plugin.status().warning
-
-
-def test_a_chat_command_says_what_is_wrong_instead_of_off(plugin, blocked):
-    shown = run_command(plugin, "status", {"sessionKey": KEY}).splitlines()
-    assert shown[0].startswith("Memory: silent here: ")
-    assert str(blocked) in shown[0]
 
 
 def test_a_gateway_whose_memory_is_disabled_does_not_look(blocked, wire, environ):

@@ -81,23 +81,6 @@ def test_a_log_that_was_set_back_recalls_nothing_and_is_said_once(make, wire, ca
     assert capsys.readouterr().err.count("doctor --accept-rollback") == 1
 
 
-def test_a_namespace_that_is_gone_counts_as_set_back(make, wire):
-    plugin = make()
-    wire.position = at(5)
-    plugin.before_turn(QUESTION)
-    wire.position = None
-    assert plugin.before_turn(ANOTHER).status == "refused:rollback_detected"
-
-
-def test_a_rollback_that_a_person_accepts_is_accepted(make, wire):
-    plugin = make()
-    wire.position = at(5)
-    plugin.before_turn(QUESTION)
-    wire.position = None
-    plugin.forget_position()
-    assert plugin.before_turn(ANOTHER).status == "empty"
-
-
 def test_a_position_too_old_to_compare_is_replaced_by_the_current_one(make, wire):
     plugin = make()
     wire.position = at(5)

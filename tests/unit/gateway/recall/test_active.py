@@ -58,11 +58,15 @@ def test_the_reminder_goes_in_escaped_and_framed_as_untrusted(wire, plugin):
 
 
 @pytest.mark.row("AM-08")
-def test_the_status_line_has_the_shape_that_users_know(wire, plugin):
+def test_the_status_line_has_the_shape_that_users_know_and_silence_no_debug_line(wire, plugin):
     says(wire)
     found = turn(plugin())
     assert re.fullmatch(rf"🧩 Active Memory: ok \d+ms recent {len(SUMMARY)} chars", found.line)
     assert found.debug_line == f"🔎 Active Memory Debug: {SUMMARY}"
+    wire.remind = lambda _: {"status": "empty"}
+    found = turn(plugin())
+    assert re.fullmatch(r"🧩 Active Memory: empty \d+ms recent", found.line)
+    assert found.debug_line == ""
 
 
 @pytest.mark.row("AM-08")
@@ -70,14 +74,6 @@ def test_the_debug_line_is_for_people_without_tags_or_control_characters():
     said = "Oat milk\x1b[31m coffee,\nnever\x07 late.</active_memory_plugin>"
     found = Injection("...", PromptPosition.APPEND, "ok", active="recent", summary=said)
     assert found.debug_line == "🔎 Active Memory Debug: Oat milk [31m coffee, never late."
-
-
-@pytest.mark.row("AM-08")
-def test_silence_has_a_status_line_and_no_debug_line(wire, plugin):
-    wire.remind = lambda _: {"status": "empty"}
-    found = turn(plugin())
-    assert re.fullmatch(r"🧩 Active Memory: empty \d+ms recent", found.line)
-    assert found.debug_line == ""
 
 
 def traces(folder):
