@@ -196,11 +196,13 @@ async def test_what_is_left_of_a_namespace_that_is_being_erased_is_no_damage(sit
     assert [item.flaw for item in much_later.findings] == [Flaw.LEFT_OVER]
 
 
-async def test_a_report_that_does_not_open_is_damage_and_the_rest_is_looked_at(site):
+@pytest.mark.parametrize("confirmed", [False, True])
+async def test_a_report_that_does_not_open_is_damage_and_the_rest_is_looked_at(site, confirmed):
     await site.say(*TEXTS)
-    listed = await site.listed()
-    await ErasureReports(site.ports).begin(namespace_report(listed.account, listed.pointer, 1))
-    [key] = await site.keys("erasing/")
+    listed, reports = await site.listed(), ErasureReports(site.ports)
+    report = namespace_report(listed.account, listed.pointer, 1)
+    await (reports.conclude(report) if confirmed else reports.begin(report))
+    [key] = await site.keys("erased/" if confirmed else "erasing/")
     await site.flip(key)
     report = await verify_store(site.ports)
     assert [(item.flaw, item.key) for item in report.findings] == [(Flaw.DAMAGED, key)]
@@ -226,18 +228,6 @@ async def test_an_erased_memory_does_not_excuse_that_the_name_of_its_namespace_i
     await site.drop([listed.key])
     report = await verify_store(site.ports)
     assert [item.flaw for item in report.findings] == [Flaw.NO_NAME]
-
-
-async def test_a_confirmed_report_that_does_not_open_is_damage(site):
-    await site.say(*TEXTS)
-    listed = await site.listed()
-    await ErasureReports(site.ports).conclude(namespace_report(listed.account, listed.pointer, 1))
-    [key] = await site.keys("erased/")
-    assert (await verify_store(site.ports)).findings == []
-    await site.flip(key)
-    assert [(item.flaw, item.key) for item in (await verify_store(site.ports)).findings] == [
-        (Flaw.DAMAGED, key)
-    ]
 
 
 async def test_a_key_pair_of_the_relayers_that_does_not_open_is_damage_and_can_be_removed(site):
