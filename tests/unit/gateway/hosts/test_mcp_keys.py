@@ -202,10 +202,3 @@ async def test_sessions_are_opened_so_often_a_minute(ask, clock):
     assert (status, headers[b"retry-after"]) == (429, b"30")
     clock.at += 30
     assert (await ask())[0] == 200
-
-
-async def test_a_session_is_its_tokens_alone(ask):
-    _, headers = await ask()
-    assert (await ask("token-of-writer", session=headers[b"mcp-session-id"]))[0] == 403
-    assert (await ask("nobody", session=headers[b"mcp-session-id"]))[0] == 401
-    assert (await ask(session=headers[b"mcp-session-id"]))[0] == 200
