@@ -35,8 +35,8 @@ SERIES = {
 @pytest.mark.parametrize("language", SERIES)
 def test_every_line_of_a_series_is_kept(language, shared_relayer: str, secret: str, tmp_path: Path):
     with_values, with_one_value = SERIES[language]
-    said = [with_values.format(n=number, v=31 * number) for number in range(2, 8)]
-    said += [with_one_value.format(n=number) for number in range(2, 6)]
+    said = [with_values.format(n=number, v=31 * number) for number in range(2, 6)]
+    said += [with_one_value.format(n=number) for number in range(2, 5)]
     assert_all_are_kept(said, shared_relayer, secret, tmp_path)
 
 

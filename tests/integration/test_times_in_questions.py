@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from plugin_site import PluginSite, recall
@@ -23,14 +23,16 @@ EVENTS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def site(shared_relayer: str, secret: str, tmp_path: Path) -> Iterator[PluginSite]:
-    with PluginSite(tmp_path, shared_relayer, secret) as made:
+@pytest.fixture(scope="module")
+def site(shared_relayer: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PluginSite]:
+    """A gateway with the year's events, of which the tests only ask."""
+    place = tmp_path_factory.mktemp("events")
+    with PluginSite(place, shared_relayer, secrets.token_hex(32)) as made:
         lines = [
             f'{{"text": "{text}", "occurred_at": "{datetime(2025, month, 14, 19, tzinfo=UTC).isoformat()}"}}'
             for month, text in EVENTS.items()
         ]
-        file = tmp_path / "events.jsonl"
+        file = place / "events.jsonl"
         file.write_text("\n".join(lines) + "\n")
         made.command("import", str(file))
         yield made

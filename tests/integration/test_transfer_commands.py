@@ -44,20 +44,15 @@ def listed(command, agent="ops"):
 
 
 def test_what_is_exported_is_imported_whole_and_once(command, tmp_path):
-    for number in range(150):
-        (tmp_path / "many").mkdir(exist_ok=True)
-        (tmp_path / "many" / f"{number}.md").write_text(f"- note {number}\n")
-    one = "".join((tmp_path / "many" / f"{number}.md").read_text() for number in range(150))
-    (tmp_path / "notes.md").write_text(one)
-    assert "150 stored" in command("import", str(tmp_path / "notes.md")).stdout
+    (tmp_path / "notes.md").write_text("".join(f"- note {number}\n" for number in range(105)))
+    assert "105 stored" in command("import", str(tmp_path / "notes.md")).stdout
     file = tmp_path / "out" / "all.jsonl"
-    assert "exported: 150 memories" in command("export", str(file)).stdout
+    assert "exported: 105 memories" in command("export", str(file)).stdout
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert "150 stored" in command("import", str(file), agent="second").stdout
-    again = json.loads(command("import", str(file), "--json", agent="second").stdout)
-    assert again["files"] == 1
-    assert json.loads(command("list", "--json", agent="second").stdout)["total"] == 150
-    assert command("export", agent="second").stdout.count('"note ') == 150
+    assert "105 stored" in command("import", str(file), agent="second").stdout
+    assert "0 stored, 105 known" in command("import", str(file), agent="second").stdout
+    assert json.loads(command("list", "--json", agent="second").stdout)["total"] == 105
+    assert command("export", agent="second").stdout.count('"note ') == 105
 
 
 def test_an_import_says_why_it_skips_a_memory(command, tmp_path):
