@@ -233,6 +233,9 @@ BROKEN_RULES: list[tuple[Any, str]] = [
     ({"vector": "AAA"}, "vector"),
     ({"vector": [0.0] * 5000}, "vector"),
     ({"query": "a", "occurred_after": "yesterday"}, "occurred_after"),
+    ({"query": "a", "where": {"price": {"near": 1}}}, "where"),
+    ({"query": "a", "where": {"": 1}}, "where"),
+    ({"query": "a", "where": {"price": {"gt": None}}}, "where"),
     ({"query": "a", "min_position": {"seq": -1, "digest": "00"}}, "min_position.seq"),
 ]
 
@@ -706,6 +709,11 @@ class TestBadInputOnTheCommandLine:
             (("ask", ""), "question: String should have at least 1 character"),
             (("search", "lamp", "--tag", "x", "--where", "price>=NaN"), "price.gte: must be finite"),
             (("list", "--where", '{"price": {"near": 1}}'), "where: price: has an unknown operator"),
+            (("list", "--where", "price"), "--where: give KEY=VALUE"),
+            (("list", "--where", "=5"), "--where: give KEY=VALUE"),
+            (("list", "--where", "{"), "--where: not valid JSON"),
+            (("search", "lamp", "--where", "price>null"), "where: price.gt: must be a number or a text"),
+            (("remember", "x", "--metadata", "price"), "--metadata: give KEY=VALUE"),
             (("list", "--where", "{}"), "where: must be an object with at least one condition"),
             (("search", "lamp", "--agent", "main/"), "--agent: a name must not be empty"),
         ],

@@ -38,9 +38,14 @@ async def test_changes_come_as_events_and_go_on_after_the_last_one_that_was_hear
             assert answer.headers["content-type"] == "text/event-stream"
             lines = answer.aiter_lines()
             first = await _event(lines)
-            assert json.loads(first["data"])["memory"]["text"] == "I drink tea"
+            assert first["event"] == "remembered"
+            memory = json.loads(first["data"])["memory"]
+            assert memory["text"] == "I drink tea"
             await served.call("POST", "/v1/memories", {"items": [{"text": "I drink coffee"}]})
             assert json.loads((await _event(lines))["data"])["memory"]["text"] == "I drink coffee"
+            await served.call("DELETE", f"/v1/memories/{memory['id']}")
+            gone = await _event(lines)
+            assert (gone["event"], json.loads(gone["data"])["id"]) == ("forgotten", memory["id"])
         async with _request(served, **{"last-event-id": first["id"]}) as answer:
             again = await _event(answer.aiter_lines())
             assert json.loads(again["data"])["memory"]["text"] == "I drink coffee"

@@ -105,6 +105,8 @@ def test_wrong_words_take_nothing_and_say_what_to_do(command, known):
         ("/v1/consolidation/take", {}),
         ("/v1/consolidation/take", {"proposals": []}),
         ("/v1/consolidation/take", {"proposals": ["../../etc"]}),
+        ("/v1/consolidation/take", {"proposals": ["0" * 26]}),
+        ("/v1/consolidation/take", {"proposals": [f"{PROPOSAL}-"]}),
         ("/v1/consolidation/take", {"proposals": [PROPOSAL] * 101}),
     ],
 )

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from plugin_site import PluginSite
-from typed_commands import run_gateway
 
 from relayer.testing.local_relayer import local_relayer, threaded_relayer
 
@@ -49,37 +48,6 @@ async def test_http_lists_recalls_exports_and_deletes_what_passes_a_filter() -> 
         assert [one["metadata"] for one in left.json()["memories"]] == [{"price": 15}]
 
 
-@pytest.mark.parametrize(
-    ("target", "body", "field", "rule"),
-    [
-        (
-            "/v1/recall",
-            {"query": "lamp", "where": {"price": {"near": 1}}},
-            "where",
-            "price: has an unknown operator",
-        ),
-        ("/v1/memories/list", {"where": {"": 1}}, "where", "must name a key"),
-        ("/v1/memories/delete", {"where": {"price": {"gt": None}}}, "where", "price.gt: must be a number"),
-        (
-            "/v1/memories",
-            {"items": [ITEMS[0], {"text": "x", "metadata": {"or": 1}}]},
-            "items.1.metadata",
-            "or: is reserved",
-        ),
-    ],
-)
-async def test_http_names_the_field_of_bad_labels_and_filters_and_stores_nothing(
-    target, body, field, rule
-) -> None:
-    async with local_relayer() as relayer:
-        refused = await relayer.call("POST", target, body)
-        assert refused.status_code == 422, refused.text
-        (error,) = refused.json()["errors"]
-        assert error["field"] == field
-        assert rule in error["rule"]
-        assert (await relayer.call("GET", "/v1/memories")).json()["total"] == 0
-
-
 def test_the_command_line_stores_tags_and_metadata_and_selects_by_them(site: PluginSite) -> None:
     for price in (5, 15):
         given = ("--tag", "shop", "--metadata", f"price={price}", "--metadata", "state=open")
@@ -100,25 +68,6 @@ def test_the_command_line_stores_tags_and_metadata_and_selects_by_them(site: Plu
         ("The lamp costs 15 euro.", ["shop"], {"price": 15, "state": "open"})
     ]
     assert "passes these filters" in site.command("list", "--tag", "none").stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("list", "--where", "price"), "--where: give KEY=VALUE"),
-        (("list", "--where", "=5"), "--where: give KEY=VALUE"),
-        (("list", "--where", "{"), "--where: not valid JSON"),
-        (("search", "lamp", "--where", "price>null"), "where: price.gt: must be a number or a text"),
-        (("remember", "x", "--metadata", "price"), "--metadata: give KEY=VALUE"),
-    ],
-)
-def test_the_command_line_names_what_is_wrong(
-    site: PluginSite, arguments: tuple[str, ...], message: str
-) -> None:
-    done = run_gateway(site.environment, *arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert site.texts() == []
 
 
 def test_a_models_tools_store_labels_and_search_and_list_by_filter(site: PluginSite) -> None:

@@ -252,21 +252,6 @@ def test_a_backup_to_the_place_of_the_store_is_refused(data: Path, below: str) -
     _check_apart(store, "https://other.example.org", settings)
 
 
-def test_what_cannot_be_printed_ends_in_one_line(data: Path) -> None:
-    command = [sys.executable, "-m", "relayer", "stats"]
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            command,
-            env=CLEAN | {"MEMRELAY_DATA": str(data)},
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "standard output cannot be written" in done.stderr
-
-
 def test_a_command_without_standard_streams_does_its_work(data: Path) -> None:
     command = f"exec {sys.executable} -m relayer compact 0<&- 1>&- 2>&-"
     done = subprocess.run(["sh", "-c", command], env=CLEAN | {"MEMRELAY_DATA": str(data)}, check=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -10,7 +9,7 @@ import sys
 
 import aiohttp
 import pytest
-from processes import CLEAN, ran, wait_until
+from processes import CLEAN, wait_until
 
 from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin
 from gateway_plugin.calls.clock import SystemClock
@@ -67,23 +66,6 @@ def test_another_process_with_the_same_secret_recalls_it(serve, environ):
     assert COFFEE in done.stdout
 
 
-def test_neither_another_agent_nor_another_account_recalls_it(shared_relayer, secret, environ):
-    url = shared_relayer
-    with MemoryPlugin(url, agent="researcher", secret=secret, environ=environ) as memory:
-        memory.after_turn(TURN)
-        assert memory.flush(PATIENCE)
-        assert memory.before_turn(QUESTION, session_key="agent:coder:s", deadline=PATIENCE).status == "empty"
-    with MemoryPlugin(url, agent="researcher", secret=secret[::-1], environ=environ) as stranger:
-        assert stranger.before_turn(QUESTION, deadline=PATIENCE).status == "empty"
-
-
-def test_something_unrelated_is_answered_with_silence(shared_relayer, secret, environ):
-    with MemoryPlugin(shared_relayer, secret=secret, environ=environ) as memory:
-        memory.after_turn(TURN)
-        turn = memory.before_turn("Write a regular expression for IPv6 addresses", deadline=PATIENCE)
-    assert (turn.status, turn.text) == ("empty", "")
-
-
 def test_a_relayer_killed_under_the_plugin_loses_nothing_that_was_said(serve, environ, tmp_path):
     relayer = serve()
     with MemoryPlugin(relayer.url, secret=SECRET, environ=environ) as memory:
@@ -117,23 +99,6 @@ async def test_a_gateway_whose_clock_is_wrong_is_corrected(shared_relayer, ident
     found = await client.recall(identity, RecallRequest(query=QUESTION), deadline=PATIENCE)
     await client.aclose()
     assert [hit.text for hit in found.memories] == [COFFEE]
-
-
-def test_the_command_line_works_on_what_the_plugin_stored(serve, environ):
-    relayer = serve()
-    with MemoryPlugin(relayer.url, agent="researcher", secret=SECRET, environ=environ) as memory:
-        memory.after_turn(TURN)
-    environment = CLEAN | environ | {"MEMRELAY_SECRET": SECRET, "MEMRELAY_URL": relayer.url}
-
-    def run(*arguments):
-        command = [sys.executable, "-c", "from gateway_plugin.__main__ import main; main()", *arguments]
-        return ran(command, env=environment)
-
-    found = json.loads(run("search", QUESTION, "--agent", "researcher", "--json").stdout)
-    assert [hit["text"] for hit in found["memories"]] == [COFFEE]
-    assert run("forget", found["memories"][0]["id"], "--agent", "researcher").returncode == 0
-    assert json.loads(run("search", QUESTION, "--agent", "researcher", "--json").stdout)["memories"] == []
-    assert run("status").returncode == 0
 
 
 def test_no_text_and_no_secret_reaches_the_relayers_log_or_disk(serve, environ):

@@ -7,8 +7,7 @@ import pytest
 
 from relayer.lib.work import Deadline
 from relayer.use_cases.capture import analyze
-from relayer.use_cases.recall import recall
-from relayer.wire.schemas import AnalyzeRequest, RecallRequest
+from relayer.wire.schemas import AnalyzeRequest
 from tests.doubles.stated_readings import StatedReadings
 
 TURNS = [
@@ -22,15 +21,6 @@ TURNS = [
         "speaker": "Kim",
     },
 ]
-
-
-async def test_a_turn_is_recallable_when_analyze_answers(house):
-    answer = await house.call(analyze, AnalyzeRequest(turns=TURNS, session="s1"))
-    assert answer.state == "done"
-    assert answer.turns == 4
-    assert answer.kept == len(answer.memories) == 2
-    found = await house.call(recall, RecallRequest(query="where did my sister Ana move"))
-    assert found.memories[0].text == TURNS[0]["text"]
 
 
 async def test_the_whole_record_is_stored(house):
@@ -82,24 +72,6 @@ async def test_the_same_capture_sent_again_is_stored_once(house):
     second = await house.call(analyze, request, access=house.access(body=b"b"))
     assert first.memories == second.memories
     assert len(await house.listed()) == 2
-
-
-async def test_without_an_embedder_the_turn_is_kept_and_the_job_is_pending(house):
-    house.embedder.down = True
-    answer = await house.call(analyze, AnalyzeRequest(turns=TURNS))
-    assert answer.state == "pending"
-    assert answer.degraded
-    assert answer.job_id
-
-
-async def test_what_the_gateway_doubts_is_stored_and_comes_only_when_asked_for(house):
-    turns = [{"role": "user", "text": "My sister Ana moved to Lisbon on 3 May 2026.", "suspect": True}]
-    await house.call(analyze, AnalyzeRequest(turns=turns))
-    query = {"query": "where did my sister Ana move"}
-    assert (await house.call(recall, RecallRequest(**query))).memories == ()
-    asked = RecallRequest(**query, include_suspect=True)
-    found = await house.call(recall, asked)
-    assert [hit.suspect for hit in found.memories] == [True]
 
 
 GEESE = "I keep eleven geese in the yard."

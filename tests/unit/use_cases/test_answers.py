@@ -185,12 +185,6 @@ async def test_what_no_memory_says_is_dropped_and_the_hits_are_given(house, mode
     assert known[0] in [hit.id for hit in answer.memories]
 
 
-async def test_without_a_model_the_hits_are_given_and_the_reason(house, known):
-    answer = await remind(house)
-    assert (answer.status, answer.reason) == ("fallback", "no_model")
-    assert known[0] in [hit.id for hit in answer.memories]
-
-
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -259,15 +253,6 @@ async def test_long_memories_are_shown_within_a_bound(house, model):
     assert len(model.asked[0][1].text) < 40_000
 
 
-async def test_an_answer_comes_with_the_memories_that_it_rests_on(house, model, known):
-    model.script.append(
-        lambda shown: cites("You take oat milk coffee, never after 2 pm.", _number(shown, COFFEE))
-    )
-    answer = await asked(house)
-    assert (answer.status, answer.answer) == ("answered", "You take oat milk coffee, never after 2 pm.")
-    assert [hit.id for hit in answer.citations] == [known[0]]
-
-
 async def test_a_date_may_be_answered_from_when_a_memory_is_of(house, model, known):
     model.script.append(lambda shown: cites("You said so on Friday, 8 May 2026.", _number(shown, COFFEE)))
     assert (await asked(house)).status == "answered"
@@ -295,12 +280,6 @@ async def test_an_answer_out_of_form_is_an_error_of_its_own(house, model, known,
     model.script.append(said)
     with pytest.raises(ModelAnswerUnusable):
         await asked(house)
-
-
-async def test_a_question_without_a_model_is_refused_with_the_fix(house, known):
-    with pytest.raises(Refused, match="--model-url") as caught:
-        await asked(house)
-    assert caught.value.code == "no_model"
 
 
 async def test_a_question_that_takes_too_long_names_the_model(house, model, known):

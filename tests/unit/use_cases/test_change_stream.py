@@ -8,7 +8,7 @@ import json
 import pytest
 
 from relayer.errors import QueueFull, Refused
-from relayer.use_cases.memories import ChangeStreams, StreamLimits, forget_memory
+from relayer.use_cases.memories import ChangeStreams, StreamLimits
 
 QUICK = StreamLimits(per_account=2, heartbeat=15.0, poll=0.01, seconds=300.0)
 RETRY = b"retry: 2000\n\n"
@@ -29,20 +29,6 @@ def events(chunk: bytes) -> list[dict[str, str]]:
 async def heard(stream) -> list[dict[str, str]]:
     async with asyncio.timeout(5):
         return events(await anext(stream))
-
-
-async def test_what_is_there_comes_first_and_what_is_new_when_it_happens(house):
-    (first,) = await house.put("I drink tea")
-    stream = await begin(house)
-    (told,) = await heard(stream)
-    assert told["event"] == "remembered"
-    assert json.loads(told["data"])["memory"]["text"] == "I drink tea"
-    waiting = asyncio.ensure_future(heard(stream))
-    await asyncio.sleep(0)
-    await house.call(forget_memory, first)
-    (told,) = await waiting
-    assert (told["event"], json.loads(told["data"])["id"]) == ("forgotten", first)
-    await stream.aclose()
 
 
 async def test_what_another_relayer_writes_is_told_too(house):

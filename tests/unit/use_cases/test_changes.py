@@ -91,8 +91,3 @@ async def test_a_cursor_above_the_head_is_a_rollback(house):
     with pytest.raises(Refused) as caught:
         await feed(house, "999")
     assert caught.value.code == "rollback_detected"
-
-
-async def test_a_namespace_that_does_not_exist_yet_has_no_changes(house):
-    answer = await feed(house)
-    assert (answer.changes, answer.next, answer.more) == ((), "0", False)

@@ -31,7 +31,6 @@ from relayer.use_cases.overview import list_namespaces
 from relayer.use_cases.recall import recall
 from relayer.wire import codec as ulid
 from relayer.wire.codec import UnsealError
-from relayer.wire.fields import Consistency
 from relayer.wire.schemas import (
     AnalyzeRequest,
     DeleteRequest,
@@ -476,11 +475,6 @@ class TestNamespaces:
             await self._erase(house, "0" * 26)
         assert caught.value.code == "wrong_confirmation"
 
-    async def test_a_name_that_nobody_has_is_not_found(self, house):
-        with pytest.raises(Refused) as caught:
-            await self._dry_run(house)
-        assert caught.value.code == "not_found"
-
     async def test_the_other_custody_may_not_erase(self, house):
         await house.put(SAID)
         confirm = (await self._dry_run(house)).confirm
@@ -494,17 +488,6 @@ class TestNamespaces:
         await self._erase(house, (await self._dry_run(house)).confirm)
         view = await confirmed(house, secret)
         assert view.state == "confirmed"
-
-    async def test_who_had_it_open_is_refused(self, house):
-        await house.put(SAID)
-        other = await house.another()
-        await texts_of(other)
-        opened = other.ctx.namespaces.all()[0]
-        await self._erase(house, (await self._dry_run(house)).confirm)
-        with pytest.raises(NamespaceClosed):
-            await opened.read(Consistency.STRONG)
-        assert held(other) == []
-        assert await texts_of(other) == []
 
 
 class TestALogFromBefore:

@@ -9,9 +9,8 @@ from relayer.maintenance.open_namespaces import maintain
 from relayer.use_cases.capture import get_job
 from relayer.use_cases.memories import forget_memory, get_memory, list_memories
 from relayer.use_cases.overview import list_namespaces
-from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
-from relayer.wire.schemas import RecallRequest, RememberRequest
+from relayer.wire.schemas import RememberRequest
 
 UNKNOWN = "0" * 26
 
@@ -52,17 +51,6 @@ async def test_a_cursor_of_somebody_s_invention_is_refused(house):
         with pytest.raises(Refused) as caught:
             await page(house, cursor=cursor)
         assert caught.value.code == "bad_cursor"
-
-
-async def test_forgotten_leaves_recall_and_the_list_and_stays_on_request(house):
-    (wanted,) = await house.put("the spare key hangs behind the door")
-    answer = await house.call(forget_memory, wanted)
-    assert answer.state == "forgotten"
-    query = RecallRequest(query="where hangs the spare key", floor=0)
-    assert (await house.call(recall, query)).memories == ()
-    assert (await page(house)).memories == ()
-    assert [memory.state for memory in (await page(house, states=["forgotten"])).memories] == ["forgotten"]
-    assert (await house.call(get_memory, wanted)).memory.state == "forgotten"
 
 
 async def test_two_that_forget_at_once_through_two_relayers_both_succeed(house):

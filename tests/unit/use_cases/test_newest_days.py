@@ -92,7 +92,3 @@ async def test_what_has_no_time_of_its_own_belongs_to_the_day_it_was_stored_on(h
     request = RememberRequest(items=[{"text": "a note"}])
     await house.call(remember, request)
     assert list((await shown(house))[0]) == ["2023-11-14"]
-
-
-async def test_a_namespace_that_does_not_exist_has_nothing_to_tell(house):
-    assert (await shown(house))[1].total == 0

@@ -64,16 +64,6 @@ async def test_what_no_longer_holds_or_does_not_hold_yet_is_left_out(house):
     assert (await texts(house), answer.shown, answer.total) == (["lives in Porto"], 1, 1)
 
 
-async def test_only_the_audiences_and_voices_that_were_asked_for(house):
-    await put(house, "said in private", audience="direct")
-    await put(house, "said in the group", audience="group")
-    await put(house, "printed by a tool", audience="group", trust="tool")
-    asked = {"audiences": ("agent", "group"), "trusts": ("user", "imported")}
-    assert await texts(house, **asked) == ["said in the group"]
-    assert (await told(house, **asked)).total == 1
-    assert len(await texts(house)) == 3
-
-
 async def test_the_same_state_gives_the_same_bytes_on_every_replica_and_at_any_time(house):
     for number in range(230):
         await put(house, f"fact number {number}", importance=number % 7 / 10)
@@ -159,12 +149,6 @@ async def test_what_was_said_in_private_takes_nothing_out_of_the_groups_profile(
     await house.call(analyze, AnalyzeRequest(**request))
     assert (await told(house, **asked)).document == before.document
     assert await texts(house, **asked) == ["My manager at work is Petra."]
-
-
-async def test_a_namespace_that_does_not_exist_has_no_profile(house):
-    await put(house, "lives in Porto")
-    answer = await told(house, agent="stranger")
-    assert (answer.document, answer.sections, answer.total) == ("", (), 0)
 
 
 SPOKEN = "My sister Ana moved to Lisbon on 3 May 2026."

@@ -70,11 +70,6 @@ async def test_what_is_less_relevant_than_the_floor_is_left_out_and_the_rest_is_
     assert (await ask(house, floor=1)).memories == ()
 
 
-async def test_recall_in_a_namespace_that_does_not_exist_writes_nothing(house):
-    assert (await ask(house)).memories == ()
-    assert not [call for call in house.store.calls if call.operation in {"create", "swap", "delete"}]
-
-
 async def test_another_secret_does_not_open_a_namespace_open_or_closed(house):
     await house.call(remember, items(COFFEE))
     wrong = bytes(32)
@@ -95,16 +90,6 @@ async def test_an_idempotency_key_stores_once_under_different_signatures(house):
     second = await house.call(remember, request, access=house.access(body=b"same"))
     assert first.memories == second.memories
     assert first.memories[0].status == "stored"
-
-
-async def test_an_idempotency_key_with_another_body_is_refused_and_changes_nothing(house):
-    first = RememberRequest(items=[{"text": COFFEE}], idempotency_key="k1")
-    other = RememberRequest(items=[{"text": "something else entirely"}], idempotency_key="k1")
-    await house.call(remember, first, access=house.access(body=b"one"))
-    with pytest.raises(Refused) as caught:
-        await house.call(remember, other, access=house.access(body=b"two"))
-    assert caught.value.code == "idempotency_conflict"
-    assert (await ask(house, query="something else entirely")).memories == ()
 
 
 @pytest.mark.row("MS-25")
@@ -202,13 +187,6 @@ async def test_what_was_written_without_an_embedder_becomes_searchable_when_it_i
     assert not again.degraded
 
 
-async def test_an_expired_memory_is_not_recalled(house):
-    await house.call(remember, items(COFFEE, ttl_seconds=60))
-    assert (await ask(house)).memories
-    await house.clock.advance(61)
-    assert (await ask(house)).memories == ()
-
-
 @pytest.mark.row("AM-05")
 async def test_audience_filters_keep_direct_memories_out_of_groups(house):
     await house.call(remember, items(COFFEE, audience="direct"))
@@ -236,11 +214,6 @@ async def test_a_token_budget_keeps_whole_memories_best_first(house):
     everything = (await ask(house, floor=0)).memories
     budget = (len(everything[0].text) + 3) // 4
     assert (await ask(house, floor=0, max_tokens=budget)).memories == everything[:1]
-
-
-async def test_an_unrelated_prompt_finds_nothing_in_a_namespace_of_one_memory(house):
-    await house.call(remember, items(COFFEE))
-    assert (await ask(house, query="rotate the tyres every ten thousand kilometres")).memories == ()
 
 
 async def test_a_deadline_that_passes_names_the_step(house):

@@ -45,24 +45,14 @@ async def test_each_item_of_a_repeated_request_gets_its_own_first_outcome(house)
     assert len({memory.id for memory in first.memories}) == 2
 
 
-async def test_a_memory_without_an_end_outlives_an_equal_one_that_ends(house):
-    await _remember(house, {"text": DOOR, "ttl_seconds": 60})
-    again = await _remember(house, {"text": DOOR})
-    assert again.memories[0].status == "stored"
-    await house.clock.advance(61)
-    assert await _texts(house) == [DOOR]
-
-
-async def test_a_memory_with_a_later_end_outlives_an_equal_one_with_an_earlier_end(house):
-    await _remember(house, {"text": DOOR, "ttl_seconds": 60})
-    await _remember(house, {"text": DOOR, "ttl_seconds": 600})
-    await house.clock.advance(61)
-    assert await _texts(house) == [DOOR]
-
-
-async def test_a_memory_that_lasts_stands_for_an_equal_one_that_ends(house):
-    await _remember(house, {"text": DOOR})
-    again = await _remember(house, {"text": DOOR, "ttl_seconds": 60})
-    assert again.memories[0].status == "duplicate"
+@pytest.mark.parametrize(
+    ("first", "second", "status"), [(60, None, "stored"), (60, 600, "stored"), (None, 60, "duplicate")]
+)
+async def test_what_is_said_again_lasts_as_long_as_the_longest_that_was_promised(
+    house, first, second, status
+):
+    await _remember(house, {"text": DOOR, "ttl_seconds": first})
+    again = await _remember(house, {"text": DOOR, "ttl_seconds": second})
+    assert again.memories[0].status == status
     await house.clock.advance(61)
     assert await _texts(house) == [DOOR]
