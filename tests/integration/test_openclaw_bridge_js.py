@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from processes import CLEAN
+from openclaw_node import NODE, REAL_BRIDGE, PluginInNode
 
 from gateway_plugin.hosts.openclaw.manifest import FOLDER
 
-NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="needs Node.js")
-
-PROGRAM = """
-import { sharedBridge } from "FOLDER/bridge.js";
-const log = [];
-const logger = { info: (line) => log.push(line), warn: (line) => log.push(line), error: (line) => log.push(line) };
-const hello = { host: "openclaw", pluginId: "memrelay", config: CONFIG };
-const bridge = sharedBridge({ command: COMMAND, hello, logger });
+# Without what a plugin asks of a bridge that is up.
+ASKING = """{
+bridge().up = () => {};
 const asked = async (method, params, ms, signal) => {
   const begun = performance.now();
-  const said = await bridge.ask(method, params, ms, signal).catch((error) => ({ error: error.message }));
+  const said = await bridge().ask(method, params, ms, signal).catch((error) => ({ error: error.message }));
   return { ...said, ms: performance.now() - begun };
 };
-const answers = {};
 BODY
-answers.pending = bridge.pending.size;
-await bridge.stop();
-process.stdout.write(JSON.stringify({ log, answers }));
-"""
-
+answers.pending = bridge().pending.size;
+await bridge().stop();
+}"""
 # A bridge that writes down the turn that it is told of.
 ECHO = """
 import json, pathlib, sys
@@ -48,23 +38,11 @@ for line in sys.stdin:
 
 @pytest.fixture
 def ask(tmp_path: Path):
-    """Runs statements against a bridge; returns what was logged and answered."""
+    """Runs statements against the bridge of a plugin that no host starts; returns what was logged and answered."""
 
-    def run(body: str, *, command: list[str] | None = None, config: dict[str, object] | None = None):
-        real = [sys.executable, "-m", "gateway_plugin", "bridge"]
-        program = PROGRAM.replace("FOLDER", str(FOLDER)).replace("BODY", body)
-        program = program.replace("COMMAND", json.dumps(command or real))
-        program = program.replace("CONFIG", json.dumps(config or {"url": "http://127.0.0.1:9"}))
-        file = tmp_path / "program.mjs"
-        file.write_text(program)
-        environment = CLEAN | {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
-        assert NODE is not None
-        done = subprocess.run(
-            [NODE, str(file)], capture_output=True, text=True, env=environment, timeout=100, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout)
-        return told["log"], told["answers"]
+    def run(body: str, *, command: list[str] = REAL_BRIDGE, config: dict[str, object] | None = None):
+        program = ASKING.replace("BODY", body).replace("COMMAND", json.dumps(command))
+        return PluginInNode(tmp_path)(program, command=command, config=config, start=False)
 
     return run
 
@@ -98,10 +76,10 @@ def test_a_killed_bridge_is_started_again(ask):
     _, answers = ask(
         """
         await asked('status', {}, 60000);
-        const first = bridge.child.pid;
+        const first = bridge().child.pid;
         process.kill(first, 'SIGKILL');
-        while (bridge.child?.pid === first || !bridge.info) await new Promise((resolve) => setTimeout(resolve, 50));
-        answers.again = { ...(await asked('status', {}, 60000)), other: bridge.child.pid !== first };
+        await until(() => bridge().child?.pid !== first && bridge().info);
+        answers.again = { ...(await asked('status', {}, 60000)), other: bridge().child.pid !== first };
         """
     )
     assert (answers["again"]["status"], answers["again"]["other"]) == ("ok", True)
@@ -143,9 +121,9 @@ def test_a_bridge_that_has_more_to_deliver_does_not_hold_up_a_host_that_stops(as
     # The host gives a service five seconds, and takes no new settings over when they were not enough.
     _, answers = ask(
         """
-        bridge.start();
+        bridge().start();
         const begun = performance.now();
-        await bridge.stop();
+        await bridge().stop();
         answers.stop = { ms: performance.now() - begun };
         """,
         command=[sys.executable, "-c", "import time; time.sleep(60)"],
@@ -188,19 +166,11 @@ def test_a_name_that_comes_with_a_message_goes_with_the_turn_of_its_author_in_it
 
 def test_of_a_message_the_bridge_is_told_what_was_said_and_which_tools_were_called(ask, tmp_path):
     body = """
-    const { default: plugin } = await import("FOLDER/index.js");
-    const hooks = {};
-    const ignored = () => undefined;
-    const api = new Proxy(
-      { pluginConfig: { ...CONFIG, command: COMMAND }, logger, on: (name, hook) => { hooks[name] = hook; } },
-      { get: (target, name) => target[name] ?? (String(name).startsWith("register") ? ignored : undefined) },
-    );
-    (plugin.register ?? plugin)(api);
     const content = [
       { type: "thinking", thinking: "hm" }, { type: "text", text: "I look." }, { type: "toolCall", name: "look_up", arguments: { of: 1 } },
     ];
     await hooks.agent_end({ success: true, messages: [{ role: "assistant", content }, { role: "user", content: "ok" }] }, {});
-    """.replace("FOLDER", str(FOLDER))
+    """
     program, heard = tmp_path / "bridge.py", tmp_path / "heard.json"
     program.write_text(ECHO)
     ask(body, command=[sys.executable, str(program), str(heard)])
