@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from border import Border, border
-from plugin_site import PluginSite
+from plugin_site import PluginSite, own_relayer
 from processes import CLEAN, Served, wait_for
 from typed_commands import Done, machine, run_gateway
 
@@ -50,6 +50,20 @@ def relayer() -> Iterator[LocalRelayer]:
     """A relayer for the tests of a module, with the settings that it has by itself."""
     with threaded_relayer() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def plain_relayer() -> Iterator[LocalRelayer]:
+    """A relayer without a model for all tests, each of an account of its own, of which it takes any number."""
+    with own_relayer(rate_limits="off") as running:
+        yield running
+
+
+@pytest.fixture
+def plain_site(plain_relayer: LocalRelayer, secret: str, tmp_path: Path) -> Iterator[PluginSite]:
+    """One gateway of an account of its own, at the relayer without a model."""
+    with PluginSite(tmp_path, plain_relayer.url, secret) as made:
+        yield made
 
 
 @pytest.fixture

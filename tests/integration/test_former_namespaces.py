@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from plugin_site import PATIENCE, PluginSite, own_relayer, recall, say
+from plugin_site import PATIENCE, PluginSite, recall, say
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.turn.gates import HostTurn
@@ -20,10 +18,9 @@ APART: dict[str, Any] = {"default": "harbour", "legacy": True}
 
 
 @pytest.fixture
-def site(secret: str, tmp_path: Path) -> Iterator[PluginSite]:
-    with own_relayer() as relayer, PluginSite(tmp_path, relayer.url, secret) as made:
-        say(made.plugin(), FORMERLY)
-        yield made
+def site(plain_site: PluginSite) -> PluginSite:
+    say(plain_site.plugin(), FORMERLY)
+    return plain_site
 
 
 def told(plugin: MemoryPlugin, **more: Any) -> str:

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 from plugin_site import PluginSite
 
-from relayer.testing.local_relayer import local_relayer, threaded_relayer
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[PluginSite]:
-    with threaded_relayer() as relayer, PluginSite(tmp_path, relayer.url, os.urandom(32).hex()) as made:
-        yield made
-
+from relayer.testing.local_relayer import local_relayer
 
 ITEMS = [
     {"text": "The lamp costs 5 euro.", "tags": ["shop"], "metadata": {"price": 5}},

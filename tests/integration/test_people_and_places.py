@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from bridge_process import BridgeProcess
-from plugin_site import PATIENCE, PluginSite, own_relayer
+from plugin_site import PATIENCE
 from processes import wait_until
 
 from gateway_plugin.hosts.openclaw.turns import host_turn, with_speaker
@@ -45,16 +45,8 @@ def asked(plugin, question, key=MAIN, host=None, **more):
 
 
 @pytest.fixture
-def relayer():
-    """A relayer for each test: one would soon refuse so many new accounts from one address."""
-    with own_relayer() as running:
-        yield running
-
-
-@pytest.fixture
-def site(relayer, secret, tmp_path):
-    with PluginSite(tmp_path, relayer.url, secret) as one:
-        yield one
+def site(plain_site):
+    return plain_site
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,9 +32,8 @@ def today() -> str:
 
 
 @pytest.fixture
-def site(secret: str, tmp_path: Path) -> Iterator[PluginSite]:
-    with own_relayer() as relayer, PluginSite(tmp_path, relayer.url, secret) as made:
-        yield made
+def site(plain_site: PluginSite) -> PluginSite:
+    return plain_site
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from openclaw_sessions import write_sessions
-from plugin_site import PluginSite, own_relayer
+from plugin_site import PluginSite
 from typed_commands import Done, run_gateway
 
 BOAT = "My boat is called Wilhelmine and lies in Greetsiel."
@@ -25,20 +24,19 @@ DAY = "2026-11-22"
 
 
 @pytest.fixture
-def site(secret: str, tmp_path: Path) -> Iterator[PluginSite]:
+def site(plain_site: PluginSite, tmp_path: Path) -> PluginSite:
     """A gateway of OpenClaw with stored chats, none of which memory has."""
     workspace = tmp_path / "ws"
     workspace.mkdir()
     config = tmp_path / "openclaw.json"
     config.write_text(json.dumps({"agents": {"entries": {"main": {"workspace": str(workspace)}}}}))
-    with own_relayer() as relayer, PluginSite(tmp_path, relayer.url, secret) as made:
-        made.environment |= {
-            "OPENCLAW_CONFIG_PATH": str(config),
-            "OPENCLAW_STATE_DIR": str(tmp_path / "oc"),
-            "MEMRELAY_OPENCLAW_FILES": "{}",
-            "TZ": "UTC",
-        }
-        yield made
+    plain_site.environment |= {
+        "OPENCLAW_CONFIG_PATH": str(config),
+        "OPENCLAW_STATE_DIR": str(tmp_path / "oc"),
+        "MEMRELAY_OPENCLAW_FILES": "{}",
+        "TZ": "UTC",
+    }
+    return plain_site
 
 
 def backfill(site: PluginSite, *arguments: str) -> Done:

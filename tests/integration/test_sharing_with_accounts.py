@@ -6,9 +6,10 @@ import asyncio
 import dataclasses
 import html
 import json
+import secrets
 import stat
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from gateway_plugin.keys import gateway_secret
 from gateway_plugin.keys.identity import Identity, invited
 from gateway_plugin.keys.invitations import Invitation
 from gateway_plugin.turn.gates import HostTurn
-from relayer.testing.local_relayer import LocalRelayer, threaded_relayer
+from relayer.testing.local_relayer import LocalRelayer
 from relayer.wire import codec as base64url
 from relayer.wire.schemas import MemoryItem, RememberRequest
 from relayer.wire.sealing import FIRST_GENERATION, RootKeys
@@ -75,28 +76,22 @@ def _no_secret_stays_in_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway_secret, "_taken", {})
 
 
-@pytest.fixture
-def relayer() -> Iterator[LocalRelayer]:
-    with threaded_relayer() as running:
-        yield running
-
-
-def gateway(place: Path, url: str, secret: str) -> Gateway:
-    return Gateway(place, machine(place, url, secret))
+def gateway(place: Path, url: str) -> Gateway:
+    return Gateway(place, machine(place, url, secrets.token_hex(32)))
 
 
 @pytest.fixture
-def mara(relayer: LocalRelayer, tmp_path: Path) -> Gateway:
+def mara(plain_relayer: LocalRelayer, tmp_path: Path) -> Gateway:
     """The gateway that shares."""
-    sharing = gateway(tmp_path / "mara", relayer.url, "a1" * 32)
+    sharing = gateway(tmp_path / "mara", plain_relayer.url)
     sharing.run("remember", BOILER, "--agent", "researcher")
     return sharing
 
 
 @pytest.fixture
-def kim(relayer: LocalRelayer, tmp_path: Path) -> Gateway:
+def kim(plain_relayer: LocalRelayer, tmp_path: Path) -> Gateway:
     """The gateway that is invited."""
-    other = gateway(tmp_path / "kim", relayer.url, "b2" * 32)
+    other = gateway(tmp_path / "kim", plain_relayer.url)
     other.run("remember", KETTLE, "--agent", "coder")
     return other
 
@@ -245,7 +240,7 @@ def test_only_the_invited_agents_gateway_can_open_the_text(
     mara: Gateway, kim: Gateway, tmp_path: Path
 ) -> None:
     text = invitation(mara, kim)
-    thief = gateway(tmp_path / "thief", kim.environment["MEMRELAY_URL"], "c3" * 32)
+    thief = gateway(tmp_path / "thief", kim.environment["MEMRELAY_URL"])
     for other, agent in ((thief, "coder"), (kim, "stranger"), (mara, "coder")):
         refused = other.run("accept", text, "--agent", agent, code=2)
         assert "is not for the key of this agent" in refused
@@ -354,7 +349,7 @@ def test_a_namespace_that_stores_nothing_gets_no_new_keys_and_that_is_said(
 def test_a_namespace_that_is_shown_like_one_of_another_account_does_not_replace_it(
     mara: Gateway, kim: Gateway, tmp_path: Path
 ) -> None:
-    third = gateway(tmp_path / "third", kim.environment["MEMRELAY_URL"], "c3" * 32)
+    third = gateway(tmp_path / "third", kim.environment["MEMRELAY_URL"])
     kim.run("accept", invitation(third, kim), "--agent", "coder")
     # Ids that begin with the same digits cannot be found here, so the entry gets the other account's name.
     file = kim.place / "config/memrelay/shares.json"
