@@ -44,6 +44,10 @@ const until = async (met, ms = 60_000) => {
   }
 };
 const up = () => until(() => bridge().info);
+const killed = async () => {
+  process.kill(bridge().child.pid, "SIGKILL");
+  await until(() => !bridge().child);
+};
 const status = () => bridge().ask("status", {}, 30_000);
 const user = (content) => ({ role: "user", content });
 const assistant = (content) => ({ role: "assistant", content });
@@ -51,7 +55,12 @@ let runs = 0;
 const ends = (said, { session = "agent:main:main", before = [], answer = "I see." } = {}) =>
   hooks.agent_end({ success: true, messages: [...before, user(said), assistant(answer)] }, { sessionKey: session, runId: `r${++runs}` });
 const answers = {};
+const delivered = async () => {
+  await until(() => !files().length);
+  answers.waiting = (await status()).waiting;
+};
 BODY
+await services[0].stop();
 process.stdout.write(JSON.stringify({ log, answers }));
 """
 

@@ -7,9 +7,7 @@ from typed_commands import machine, run_gateway
 
 from gateway_plugin.client import RelayerClient
 from memrelay import AsyncMemoryPlugin, HostTurn
-from relayer.testing.local_relayer import local_relayer
 
-SECRET = "3c" * 32
 MOVED = "I moved to Graz last week, my new address is Sackstrasse 12."
 
 
@@ -27,14 +25,18 @@ def answers(monkeypatch):
     return heard
 
 
-async def say(texts, tmp_path):
-    messages = [{"role": "user", "content": text} for text in texts]
-    async with (
-        local_relayer(rate_limits="off") as relayer,
-        AsyncMemoryPlugin(relayer.url, secret=SECRET, environ={"HOME": str(tmp_path)}) as plugin,
-    ):
-        await plugin.after_turn(messages, session_key="agent:main:chat")
-        assert await plugin.flush(60)
+@pytest.fixture
+def say(plain_relayer, secret, tmp_path):
+    """Says texts in one turn of a plugin, and has them delivered."""
+
+    async def said(*texts):
+        messages = [{"role": "user", "content": text} for text in texts]
+        environ = {"HOME": str(tmp_path)}
+        async with AsyncMemoryPlugin(plain_relayer.url, secret=secret, environ=environ) as plugin:
+            await plugin.after_turn(messages, session_key="agent:main:chat")
+            assert await plugin.flush(60)
+
+    return said
 
 
 @pytest.mark.parametrize(
@@ -47,16 +49,16 @@ async def say(texts, tmp_path):
         "how much is left of 2,100, the rent went up to 880",
     ],
 )
-async def test_a_short_fact_is_kept_and_the_answer_says_so(text, answers, tmp_path):
-    await say([text], tmp_path)
+async def test_a_short_fact_is_kept_and_the_answer_says_so(text, answers, say):
+    await say(text)
     (answer,) = answers
     (verdict,) = answer.verdicts
     assert (verdict.turn, verdict.kept, verdict.reason) == (0, True, "kept")
     assert 0 <= verdict.start < verdict.end
 
 
-async def test_what_is_left_is_said_with_a_reason_and_without_its_text(answers, tmp_path):
-    await say(["ich bin krankenpfleger", "stell einen wecker auf zehn minuten"], tmp_path)
+async def test_what_is_left_is_said_with_a_reason_and_without_its_text(answers, say):
+    await say("ich bin krankenpfleger", "stell einen wecker auf zehn minuten")
     (answer,) = answers
     assert [(one.kept, one.reason) for one in answer.verdicts] == [(True, "kept"), (False, "one_off")]
     assert "wecker" not in answer.model_dump_json()
@@ -65,17 +67,17 @@ async def test_what_is_left_is_said_with_a_reason_and_without_its_text(answers, 
 @pytest.mark.parametrize(
     "unit", ["I moved to Bergen in May. ", "我对花生过敏。", "x", "\u202eعندي حساسية. ", "a\n"]
 )
-async def test_a_paste_of_100_kb_is_no_flood(unit, answers, tmp_path, thorough):
+async def test_a_paste_of_100_kb_is_no_flood(unit, answers, say, thorough):
     said = "The boiler was serviced by Ketil on 3 May 2024.\n"
     size = 100_000 if thorough else 30_000
-    await say([said + unit * (size // len(unit.encode()))], tmp_path)
+    await say(said + unit * (size // len(unit.encode())))
     (answer,) = answers
     assert 1 <= len(answer.memories) <= 20
 
 
 @pytest.mark.parametrize("text", ["😀", "😀😀😀😀😀😀", "?", "a", "\u202e", "١٢٣"])
-async def test_next_to_nothing_breaks_nothing(text, answers, tmp_path):
-    await say([text], tmp_path)
+async def test_next_to_nothing_breaks_nothing(text, answers, say):
+    await say(text)
     assert not any(verdict.kept for answer in answers for verdict in answer.verdicts)
 
 

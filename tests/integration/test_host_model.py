@@ -8,6 +8,7 @@ import json
 import time
 
 import pytest
+from processes import wait_until as until
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.host_model import HostAnswer, HostModelUnavailable
@@ -61,13 +62,6 @@ def tell(plugin, *texts, key=KEY):
     for text in texts:
         plugin.after_turn([{"role": "user", "content": text}], session_key=key)
     assert plugin.flush(90)
-
-
-def until(true, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "not in time"
-        time.sleep(0.02)
 
 
 def found(plugin, query):

@@ -27,7 +27,6 @@ def typed(tmp_path: Path) -> Typed:
         const ctx = {{ args: "{words}", sessionKey: "agent:main:main", gatewayClientScopes: ["operator.admin"] }};
         answers.text = (await commands.dreaming(ctx)).text;
         answers.config = draft.plugins.entries.memrelay.config;
-        await services[0].stop();
         """
         host = {"plugins": {"slots": {"memory": "memrelay"}}}
         _, answers = PluginInNode(tmp_path)(body, config=own | {"dreaming": {"enabled": False}}, host=host)

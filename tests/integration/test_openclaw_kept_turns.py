@@ -51,13 +51,10 @@ def test_a_turn_whose_bridge_was_killed_waits_sealed_and_arrives_once(node):
         f"""
         await up();
         await hooks.before_prompt_build({{ prompt: {FACT!r}, messages: [] }}, {{ sessionKey: "agent:main:main", runId: "r1" }});
-        process.kill(bridge().child.pid, "SIGKILL");
-        await until(() => !bridge().child);
+        await killed();
         await ends({FACT!r});
         answers.waits = files().map((name) => [statSync(`${{kept}}/${{name}}`).mode & 0o777, readFileSync(`${{kept}}/${{name}}`, "latin1")]);
-        await until(() => !files().length);
-        answers.waiting = (await status()).waiting;
-        await services[0].stop();
+        await delivered();
         """
     )
     [[mode, content]] = answers["waits"]
@@ -82,9 +79,7 @@ def test_a_turn_that_a_hanging_bridge_took_late_is_captured_once(node):
         answers.took = Date.now() - begun;
         answers.files = files().length;
         process.kill(pid, "SIGCONT");
-        await until(() => !files().length);
-        answers.waiting = (await status()).waiting;
-        await services[0].stop();
+        await delivered();
         """
     )
     assert answers["took"] < 6000
@@ -94,24 +89,15 @@ def test_a_turn_that_a_hanging_bridge_took_late_is_captured_once(node):
 def test_what_one_gateway_left_the_next_one_delivers_in_order_and_with_the_key_of_before(node):
     left = """
     await up();
-    const last = bridge().child;
-    process.kill(last.pid, "SIGKILL");
-    await until(() => !bridge().child);
+    await killed();
     const all = [];
     for (const where of ["attic", "cellar", "garden", "barn", "kitchen"]) all.push(ends(`The blue chest stands in the ${where} of our house.`));
     await Promise.all(all);
-    await services[0].stop();
     answers.files = files().length;
     """
     _, answers = node(left)
     assert answers["files"] == 5
-    _, answers = node(
-        """
-        await until(() => !files().length);
-        answers.waiting = (await status()).waiting;
-        await services[0].stop();
-        """
-    )
+    _, answers = node("await delivered();")
     assert answers["waiting"] == 5
 
 
@@ -124,7 +110,6 @@ def test_a_turn_that_ends_before_the_first_bridge_ever_started_waits_in_memory(n
         answers.files = files().length;
         await until(() => bridge().info);
         await until(() => existsSync({command[2]!r}));
-        await services[0].stop();
         """,
         command=[*slow, *command],
     )
@@ -147,7 +132,6 @@ def test_a_sessions_turns_keep_their_order_while_the_bridge_restarts(node, echo)
         await hooks.session_end({ reason: "new" }, { sessionKey: "agent:main:s0" });
         await Promise.all(all);
         await later(3000);
-        await services[0].stop();
         """,
         command=command,
     )
@@ -176,7 +160,6 @@ def test_the_end_of_a_session_that_is_told_before_that_of_its_last_run_is_told_o
         await hooks.session_end({{ reason: "reset" }}, {{ sessionKey: "agent:main:main" }});
         await ends({FACT!r});
         await until(() => readFileSync({str(command[-1])!r}, "utf8").split("reset").length > 3);
-        await services[0].stop();
         """,
         command=command,
     )
@@ -190,14 +173,13 @@ def test_the_end_of_a_session_that_is_told_before_that_of_its_last_run_is_told_o
 
 
 def test_no_more_wait_than_fit_and_the_loss_is_told(node):
-    node("await up(); await services[0].stop();")
+    node("await up();")
     log, answers = node(
         """
         for (let n = 0; n < 503; n++) hooks.agent_end({ success: true, messages: [user(`turn ${n}`)] }, { sessionKey: `agent:main:${n}` });
         await until(() => files().length === 500);
         await later(500);
         answers.files = files().length;
-        await services[0].stop();
         """,
         command=["/nowhere/memrelay-gateway"],
     )
@@ -208,14 +190,11 @@ def test_no_more_wait_than_fit_and_the_loss_is_told(node):
 
 
 def test_what_was_kept_under_another_secret_is_set_aside_and_told(node):
-    node(
-        "await up(); process.kill(bridge().child.pid, 'SIGKILL'); await until(() => !bridge().child); await ends('x y z'); await services[0].stop();"
-    )
+    node("await up(); await killed(); await ends('x y z');")
     log, answers = node(
         """
         await until(() => !files().length);
         answers.aside = readdirSync(kept).filter((name) => name.endsWith(".refused")).length;
-        await services[0].stop();
         """,
         config={"key": "ab" * 32},
     )
@@ -224,15 +203,13 @@ def test_what_was_kept_under_another_secret_is_set_aside_and_told(node):
 
 
 def test_settings_that_are_wrong_lose_no_turn(node):
-    node("await up(); await services[0].stop();")
+    node("await up();")
     _, answers = node(
-        f"await up(); await ends({FACT!r}); answers.files = files().length; await services[0].stop();",
+        f"await up(); await ends({FACT!r}); answers.files = files().length;",
         config={"autoRecal": False},
     )
     assert answers["files"] == 1
-    _, answers = node(
-        "await until(() => !files().length); answers.waiting = (await status()).waiting; await services[0].stop();"
-    )
+    _, answers = node("await delivered();")
     assert answers["waiting"] == 1
 
 
@@ -252,7 +229,6 @@ def test_a_turn_of_many_tool_calls_is_captured(node, calls):
         messages.push(assistant("There is nothing in any of the drawers."));
         await hooks.agent_end({{ success: true, messages }}, ctx);
         answers.waiting = (await status()).waiting;
-        await services[0].stop();
         """
     )
     assert answers["waiting"] == 1
@@ -265,13 +241,11 @@ def test_a_run_is_captured_from_its_beginning_although_the_bridge_was_replaced_m
         const ctx = { sessionKey: "agent:main:main", runId: "steered" };
         const asked = { prompt: "Please list my instruments.", messages: [] };
         await hooks.before_prompt_build(asked, { ...ctx, inputProvenance: { kind: "inter_session" } });
-        process.kill(bridge().child.pid, "SIGKILL");
-        await until(() => !bridge().child);
+        await killed();
         await up();
         await ends("My cello stands in the workshop.");
         await hooks.agent_end({ success: true, messages: [user("Please list my instruments."), assistant("One cello.")] }, ctx);
         answers.waiting = (await status()).waiting;
-        await services[0].stop();
         """
     )
     # Another session wrote the first one, which only its beginning told.
@@ -290,10 +264,8 @@ def test_a_turn_that_the_outbox_has_no_room_for_waits_in_the_other_place_and_goe
         answers.files = files().length;
         answers.told = (await status()).kept_turns;
         rmSync({json.dumps(str(blocked))});
-        await until(() => !files().length);
-        answers.waiting = (await status()).waiting;
+        await delivered();
         answers.after = (await status()).kept_turns;
-        await services[0].stop();
         """
     )
     assert (answers["files"], answers["told"]) == (1, 1)

@@ -94,7 +94,6 @@ def test_a_program_that_prints_without_an_end_is_ended_and_the_gateway_lives(tmp
         """
         await until(() => log.some((line) => line.includes("is ended") || line.includes("memrelay-gateway?")));
         answers.megabytes = process.memoryUsage().rss / 1024 / 1024;
-        await services[0].stop();
         """,
         command=[sys.executable, "-c", f"import sys\n{program}"],
     )
@@ -119,7 +118,6 @@ def test_every_recall_is_logged_and_a_relayer_that_is_away_is_warned_of_once(tmp
           const ctx = { sessionKey: "agent:main:main", runId: `r${n}` };
           await hooks.before_prompt_build({ prompt: `Where is my bicycle number ${n} parked?`, messages: [] }, ctx);
         }
-        await services[0].stop();
         """,
         config={"recall": {"logging": True}},
     )
@@ -130,7 +128,7 @@ def test_every_recall_is_logged_and_a_relayer_that_is_away_is_warned_of_once(tmp
 
 def test_the_hosts_limit_for_a_hook_is_raised_above_the_longest_recall(tmp_path):
     node = PluginInNode(tmp_path)
-    body = "answers.limit = options.before_prompt_build.timeoutMs; await services[0].stop();"
+    body = "answers.limit = options.before_prompt_build.timeoutMs;"
     for config, least in (
         ({}, 15_250),
         ({"active": {"timeoutMs": 90_000, "setupGraceTimeoutMs": 20_000}}, 110_250),
@@ -146,7 +144,6 @@ def test_the_hosts_own_switch_of_memory_is_heard_for_all_agents_and_for_one(tmp_
       const ctx = { sessionKey: `agent:${agentId}:main`, agentId, runId: agentId };
       await hooks.before_prompt_build({ prompt: "Where is my bicycle parked today?", messages: [] }, ctx);
     }
-    await services[0].stop();
     """
     off = {"search": {"enabled": False}}
     logging = {"recall": {"logging": True}}
