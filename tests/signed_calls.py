@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from relayer.wire import codec as base64url
 from relayer.wire.sealing import RootKeys
 from relayer.wire.signing import Certificate, Right
 
-__all__ = ["AGENT", "Gateway", "Line", "Sent", "certificate_of", "encode"]
+__all__ = ["AGENT", "Gateway", "Line", "Sent", "begun", "certificate_of", "encode"]
 
 
 def certificate_of(
@@ -53,6 +54,22 @@ class Line:
         self, gateway: Gateway, method: str, target: str, body: Any = None, **given: Any
     ) -> httpx.Response:
         return self.repeat(self.sign(gateway, method, target, body, **given))
+
+
+def begun(url: str, sent: Sent) -> socket.socket:
+    """Open a connection and send the head of a request, whose body the relayer then waits for."""
+    authority = url.removeprefix("http://")
+    fields = sent.headers | {
+        "host": authority,
+        "content-length": str(len(sent.raw)),
+        "expect": "100-continue",
+    }
+    lines = [f"{sent.method} {sent.target} HTTP/1.1", *(f"{name}: {text}" for name, text in fields.items())]
+    host, _, port = authority.rpartition(":")
+    line = socket.create_connection((host, int(port)), 30)
+    line.sendall("\r\n".join([*lines, "", ""]).encode())
+    assert line.recv(4096).startswith(b"HTTP/1.1 100 ")
+    return line
 
 
 @dataclass(frozen=True)

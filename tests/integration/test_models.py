@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 
 import httpx
 import pytest
 from doubles.scripted_model_server import Fault, ModelRequest, ScriptedModelServer
 from processes import Served, run_memrelay
-from signed_calls import Gateway, encode
-
-from relayer.wire import codec as base64url
+from signed_calls import Gateway, Line
 
 KEY = "sk-a-key-that-nobody-must-see"
 ANA = "My sister Ana moved to Lisbon on 3 May 2026."
@@ -40,13 +39,12 @@ class Caller:
     def __init__(self) -> None:
         self.gateway = Gateway()
 
-    def call(self, served: Served, method: str, target: str, body: dict | None = None) -> httpx.Response:
+    def call(
+        self, served: Served, method: str, target: str, body: dict | None = None, **more: str
+    ) -> httpx.Response:
         with httpx.Client(trust_env=False, timeout=40) as http:
-            keys = http.get(f"{served.url}/v1/keys").json()["keys"]
-            memory_key = self.gateway.memory_key(base64url.decode(keys[0]["public_key"]))
-            raw = encode(body)
-            headers = self.gateway.headers(method, served.authority, target, raw, memory_key=memory_key)
-            return http.request(method, served.url + target, content=raw, headers=headers)
+            sent = Line(http, served.url).sign(self.gateway, method, target, body)
+            return Line(http, served.url).repeat(replace(sent, headers=sent.headers | more))
 
     def say(self, served: Served, **more: object) -> dict:
         turn = {"role": "user", "text": ANA, "speaker": "Kim"}
@@ -133,13 +131,8 @@ def test_a_hanging_embeddings_endpoint_costs_the_meaning_and_not_the_answer(serv
     served = serve(*options(models))
     caller.say(served, wait_ms=10_000)
     models.will_embed(Fault.HANG)
-    headers = {"query": "a question that was never asked before", "floor": 0}
-    with httpx.Client(trust_env=False, timeout=20) as http:
-        keys = http.get(f"{served.url}/v1/keys").json()["keys"]
-        memory_key = caller.gateway.memory_key(base64url.decode(keys[0]["public_key"]))
-        raw = encode(headers)
-        signed = caller.gateway.headers("POST", served.authority, "/v1/recall", raw, memory_key=memory_key)
-        answer = http.post(f"{served.url}/v1/recall", content=raw, headers=signed | {"x-deadline-ms": "1500"})
+    query = {"query": "a question that was never asked before", "floor": 0}
+    answer = caller.call(served, "POST", "/v1/recall", query, **{"x-deadline-ms": "1500"})
     assert answer.status_code == 200, answer.text
     assert answer.json()["degraded"]
 

@@ -22,7 +22,7 @@ from border import revocations_of
 from nacl.signing import SigningKey
 from processes import Served, alive, run_memrelay, wait_until
 from s3_servers import free_ports
-from signed_calls import Gateway, Line, Sent
+from signed_calls import Gateway, Line, Sent, begun
 
 from gateway_plugin import MemoryPlugin
 from relayer.fronts.memwal.contract import address_of
@@ -30,6 +30,7 @@ from relayer.wire import codec as base64url
 from relayer.wire.signing import Right
 
 TEXT = "The spare key of the boathouse hangs behind the third oar."
+WRITTEN = {"items": [{"text": TEXT}]}
 QUESTION = "Where does the spare key of the boathouse hang?"
 
 
@@ -359,30 +360,15 @@ def test_a_launcher_that_is_killed_leaves_no_process_and_no_port_behind(serve: C
     wait_until(lambda: is_free(served.authority))
 
 
-def begin_write(served: Served, gateway: Gateway, fleet_key: bytes) -> socket.socket:
-    """Open a connection and send the head of a write, whose body the process then waits for."""
-    body = json.dumps({"items": [{"text": TEXT}]}).encode()
-    headers = gateway.headers(
-        "POST", served.authority, "/v1/memories", body, memory_key=gateway.memory_key(fleet_key)
-    )
-    headers |= {"host": served.authority, "content-length": str(len(body)), "expect": "100-continue"}
-    head = "POST /v1/memories HTTP/1.1\r\n" + "".join(f"{name}: {text}\r\n" for name, text in headers.items())
-    host, _, port = served.authority.rpartition(":")
-    line = socket.create_connection((host, int(port)), 30)
-    line.sendall(head.encode() + b"\r\n")
-    assert b"100 Continue" in line.recv(4096)
-    return line
-
-
 def test_a_stop_finishes_the_requests_under_way(serve: Callable[..., Served]) -> None:
     served = serve("--workers", "2")
     with httpx.Client(trust_env=False) as http:
-        fleet_key = Line(http, served.url).fleet_key
-    lines = [begin_write(served, Gateway(), fleet_key) for _ in range(4)]
+        writes = [Line(http, served.url).sign(Gateway(), "POST", "/v1/memories", WRITTEN) for _ in range(4)]
+    lines = [begun(served.url, one) for one in writes]
     served.process.send_signal(signal.SIGTERM)
     wait_until(lambda: len(events_of(served, "stopping")) == 2)
-    for line in lines:
-        line.sendall(json.dumps({"items": [{"text": TEXT}]}).encode())
+    for line, one in zip(lines, writes, strict=True):
+        line.sendall(one.raw)
     for line in lines:
         answer = b""
         while chunk := line.recv(65536):
@@ -395,8 +381,8 @@ def test_a_stop_finishes_the_requests_under_way(serve: Callable[..., Served]) ->
 def test_a_second_signal_ends_all_of_it_at_once(serve: Callable[..., Served]) -> None:
     served = serve("--workers", "2")
     with httpx.Client(trust_env=False) as http:
-        fleet_key = Line(http, served.url).fleet_key
-    with begin_write(served, Gateway(), fleet_key):
+        write = Line(http, served.url).sign(Gateway(), "POST", "/v1/memories", WRITTEN)
+    with begun(served.url, write):
         served.process.send_signal(signal.SIGTERM)
         wait_until(lambda: len(events_of(served, "stopping")) == 2)
         served.process.send_signal(signal.SIGINT)

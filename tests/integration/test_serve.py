@@ -14,24 +14,14 @@ from pathlib import Path
 import httpx
 import pytest
 from processes import Served, run_memrelay, wait_until
-from signed_calls import Gateway
-
-from relayer.wire import codec as base64url
+from signed_calls import Gateway, Line, begun
 
 CANARY = "the lighthouse keeper collects green umbrellas"
 
 
 def _call(served: Served, gateway: Gateway, method: str, target: str, body: object = None) -> httpx.Response:
-    raw = b"" if body is None else json.dumps(body).encode()
-    key = gateway.memory_key(_fleet_key(served))
-    headers = gateway.headers(method, served.authority, target, raw, memory_key=key)
-    with httpx.Client(trust_env=False, timeout=60, verify=False) as http:
-        return http.request(method, served.url + target, content=raw, headers=headers)
-
-
-def _fleet_key(served: Served) -> bytes:
-    listed = httpx.get(f"{served.url}/v1/keys", trust_env=False).json()["keys"]
-    return base64url.decode(listed[0]["public_key"])
+    with httpx.Client(trust_env=False, timeout=60) as http:
+        return Line(http, served.url).send(gateway, method, target, body)
 
 
 @pytest.mark.row("MS-15")
@@ -110,18 +100,12 @@ def test_the_ready_file_says_where_and_is_gone_when_nobody_answers(serve: Callab
 
 def test_a_request_under_way_is_finished_before_the_end(serve: Callable[..., Served]) -> None:
     served, gateway = serve(), Gateway()
-    body = json.dumps({"items": [{"text": CANARY}]}).encode()
-    key = gateway.memory_key(_fleet_key(served))
-    headers = gateway.headers("POST", served.authority, "/v1/memories", body, memory_key=key)
-    headers |= {"host": served.authority, "content-length": str(len(body)), "expect": "100-continue"}
-    head = "POST /v1/memories HTTP/1.1\r\n" + "".join(f"{name}: {text}\r\n" for name, text in headers.items())
-    host, _, port = served.authority.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
-        connection.sendall(head.encode() + b"\r\n")
-        assert connection.recv(4096).startswith(b"HTTP/1.1 100 ")
+    with httpx.Client(trust_env=False) as http:
+        write = Line(http, served.url).sign(gateway, "POST", "/v1/memories", {"items": [{"text": CANARY}]})
+    with begun(served.url, write) as connection:
         served.process.send_signal(signal.SIGTERM)
         wait_until(lambda: '"stopping"' in served.log.read_text())
-        connection.sendall(body)
+        connection.sendall(write.raw)
         assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
     assert served.process.wait(30) == 0
     again = serve(data=served.data)
