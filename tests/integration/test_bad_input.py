@@ -685,7 +685,6 @@ class TestBadInputOnTheCommandLine:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (("remember", ""), "text: String should have at least 1 character"),
             (("remember", "x", "--tag", ""), "tags: String should have at least 1 character"),
             (("remember", "x", "--tag", "x" * 65), "tags: String should have at most 64 characters"),
             (
@@ -704,7 +703,6 @@ class TestBadInputOnTheCommandLine:
                 (("remember", "x", "--metadata", f"{key}=1"), f"metadata: {key}: is reserved for filters")
                 for key in sorted(RESERVED_KEYS)
             ),
-            (("search", ""), "query: String should have at least 1 character"),
             (("search", "  "), "query: must contain at least one visible character"),
             (("ask", ""), "question: String should have at least 1 character"),
             (("search", "lamp", "--tag", "x", "--where", "price>=NaN"), "price.gte: must be finite"),

@@ -252,13 +252,6 @@ def test_an_interrupt_at_any_instant_leaves_no_traceback(
     assert "stopped" not in done.stderr or done.returncode == 130
 
 
-def test_a_secret_file_that_is_a_directory_is_said_to_be_one(gateway: dict[str, str], tmp_path: Path) -> None:
-    del gateway["MEMRELAY_SECRET"]
-    done = run("gateway_plugin", "status", environment=gateway | {"MEMRELAY_SECRET_FILE": str(tmp_path)})
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"memrelay-gateway: {tmp_path} is a directory: give the file in it\n"
-
-
 @pytest.mark.parametrize("below", ["", "new"])
 @pytest.mark.parametrize("command", ["serve", "stats", "keys recovery"])
 def test_somebody_elses_data_directory_is_named(tmp_path: Path, command: str, below: str) -> None:

@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 from processes import Served, wait_until
-from typer.testing import CliRunner
-
-from gateway_plugin.cli import app
-from gateway_plugin.keys import gateway_secret
+from typed_commands import machine, run_gateway
 
 CANARY = "heliotrope"
 SAID = f"My sister Ana keeps the {CANARY} in Lisbon since 3 May 2026."
@@ -23,17 +20,12 @@ class Person:
     """Somebody at the command line of a gateway."""
 
     def __init__(self, home: Path) -> None:
-        self.environment = {
-            "HOME": str(home),
-            "XDG_STATE_HOME": str(home / "state"),
-            "XDG_CONFIG_HOME": str(home / "config"),
-            "MEMRELAY_SECRET": bytes(range(32)).hex(),
-            "MEMRELAY_AGENT": "researcher",
-        }
+        self.environment = machine(home, "", bytes(range(32)).hex()) | {"MEMRELAY_AGENT": "researcher"}
+        del self.environment["MEMRELAY_URL"]
 
     def run(self, relayer: Served, *arguments: str, code: int = 0) -> str:
-        done = CliRunner().invoke(app, [*arguments, "--url", relayer.url], env=self.environment)
-        assert done.exit_code == code, done.output
+        done = run_gateway(self.environment, *arguments, "--url", relayer.url)
+        assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
     def json(self, relayer: Served, *arguments: str) -> dict[str, object]:
@@ -45,13 +37,8 @@ class Person:
 
 
 @pytest.fixture
-def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Person:
-    monkeypatch.setattr(gateway_secret, "_taken", {})
-    for name in ("MEMRELAY_AGENT_SECRET", "MEMRELAY_SECRET_FILE", "MEMRELAY_URL", "MEMRELAY_DISABLE"):
-        monkeypatch.delenv(name, raising=False)
-    home = tmp_path / "home"
-    home.mkdir()
-    return Person(home)
+def person(tmp_path: Path) -> Person:
+    return Person(tmp_path / "home")
 
 
 def test_an_erased_memory_is_gone_through_a_relayer_that_was_stopped_for_longer_than_a_collection_takes(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import subprocess
 import sys
@@ -11,9 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from processes import CLEAN, wait_for
-from signed_calls import Gateway
-
-from relayer.wire import codec as base64url
+from signed_calls import Gateway, Line
 
 LIMIT = 64 * 1024
 SMALL = "The spare key of the boathouse hangs behind the third oar."
@@ -38,23 +35,16 @@ def cramped(tmp_path: Path):
 
 
 def test_a_write_without_room_is_refused_whole_and_everything_else_goes_on(cramped: str) -> None:
-    gateway = Gateway()
-    fleet = httpx.get(f"{cramped}/v1/keys", trust_env=False).json()["keys"][0]["public_key"]
+    with httpx.Client(trust_env=False, timeout=60) as http:
+        line, gateway = Line(http, cramped), Gateway()
 
-    def call(method: str, target: str, body: object = None) -> httpx.Response:
-        raw = b"" if body is None else json.dumps(body).encode()
-        key = gateway.memory_key(base64url.decode(fleet))
-        headers = gateway.headers(method, cramped.removeprefix("http://"), target, raw, memory_key=key)
-        with httpx.Client(trust_env=False, timeout=60) as http:
-            return http.request(method, cramped + target, content=raw, headers=headers)
+        def remember(*texts: str) -> httpx.Response:
+            return line.send(gateway, "POST", "/v1/memories", {"items": [{"text": text} for text in texts]})
 
-    def remember(*texts: str) -> httpx.Response:
-        return call("POST", "/v1/memories", {"items": [{"text": text} for text in texts]})
-
-    assert remember(SMALL).status_code == 200
-    refused = remember(LARGE, LARGE[::-1], "a small one beside it")
-    assert (refused.status_code, refused.json()["code"]) == (507, "store_full")
-    assert remember("A second small note.").status_code == 200
-    listed = call("GET", "/v1/memories").json()
+        assert remember(SMALL).status_code == 200
+        refused = remember(LARGE, LARGE[::-1], "a small one beside it")
+        assert (refused.status_code, refused.json()["code"]) == (507, "store_full")
+        assert remember("A second small note.").status_code == 200
+        listed = line.send(gateway, "GET", "/v1/memories").json()
     assert [memory["text"] for memory in listed["memories"]] == ["A second small note.", SMALL]
     assert httpx.get(f"{cramped}/ready", trust_env=False).json()["ready"]

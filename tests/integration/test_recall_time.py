@@ -9,9 +9,7 @@ from time import perf_counter
 import httpx
 import pytest
 from processes import Served
-from signed_calls import Gateway, encode
-
-from relayer.wire import codec as base64url
+from signed_calls import Gateway, Line
 
 MEMORIES = 1000
 RECALLS = 30
@@ -33,13 +31,11 @@ def test_a_recall_takes_less_than_a_tenth_of_a_second_of_computing(serve):
     served: Served = serve("--rate-limits", "off")
     gateway = Gateway()
     with httpx.Client(trust_env=False, timeout=60) as http:
-        keys = http.get(f"{served.url}/v1/keys").json()["keys"]
-        memory_key = gateway.memory_key(base64url.decode(keys[0]["public_key"]))
+        line = Line(http, served.url)
+        memory_key = gateway.memory_key(line.fleet_key)
 
         def post(target: str, body: dict) -> dict:
-            raw = encode(body)
-            headers = gateway.headers("POST", served.authority, target, raw, memory_key=memory_key)
-            answer = http.post(served.url + target, content=raw, headers=headers)
+            answer = line.send(gateway, "POST", target, body, memory_key=memory_key)
             assert answer.status_code == 200, answer.text
             return answer.json()
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from typed_commands import run_gateway
+from typed_commands import machine, run_gateway
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.turn.gates import HostTurn
@@ -19,14 +19,8 @@ class Home:
     """A machine with an environment of its own."""
 
     def __init__(self, place: Path, **environment: str) -> None:
-        place.mkdir()
-        self.environment = {
-            "HOME": str(place),
-            "COLUMNS": "200",
-            "XDG_STATE_HOME": str(place / "state"),
-            "XDG_CONFIG_HOME": str(place / "config"),
-            **environment,
-        }
+        known = machine(place, "", "") | {"COLUMNS": "200"} | environment
+        self.environment = {name: value for name, value in known.items() if value}
 
     def run(self, relayer: str, *arguments: str, code: int = 0) -> str:
         done = run_gateway(self.environment, *arguments, "--url", relayer)
@@ -40,11 +34,6 @@ def owner(tmp_path: Path, secret: str) -> Home:
 
 
 @pytest.fixture
-def relayer(shared_relayer: str) -> str:
-    return shared_relayer
-
-
-@pytest.fixture
 def exported(owner: Home, relayer: str) -> dict[str, str]:
     owner.run(relayer, "remember", SAID, "--agent", "researcher")
     done = run_gateway(owner.environment, "keys", "export", "--agent", "researcher", "--json")
@@ -55,6 +44,11 @@ def exported(owner: Home, relayer: str) -> dict[str, str]:
 @pytest.fixture
 def thief(tmp_path: Path, exported: dict[str, str]) -> Home:
     return Home(tmp_path / "thief", **exported)
+
+
+@pytest.fixture
+def relayer(shared_relayer: str) -> str:
+    return shared_relayer
 
 
 def test_a_revoked_agents_keys_open_nothing_any_more_and_the_others_go_on(

@@ -407,7 +407,6 @@ def test_what_was_said_to_one_person_stays_out_of_groups_when_another_account_sh
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("share", "researcher", "--with-key", "12"), "--with-key: not an agent's key"),
         (("share", "researcher", "--with-key", "0" * 64), "--with-key: not an agent's key"),
         (("share", "researcher", "--with", "coder", "--with-key", "ab" * 32), "either --with or --with-key"),
         (("share", "--with-key", "ab" * 32), "give NAMESPACE"),
