@@ -7,9 +7,6 @@ import asyncio
 import pytest
 
 from relayer.errors import CorruptNamespace
-from relayer.use_cases.recall import recall
-from relayer.use_cases.remember import remember
-from relayer.wire.schemas import RecallRequest, RememberRequest
 
 LONG = [f"volume {number} " + "about the harbour and its many boats " * 1500 for number in range(8)]
 
@@ -23,8 +20,7 @@ async def test_a_large_write_leaves_turns_to_others_while_it_is_indexed(house):
             turns += 1
             await asyncio.sleep(0)
 
-    request = RememberRequest(items=[{"text": text} for text in LONG])
-    await house.call(remember, request)
+    await house.put(*LONG)
     (opened,) = house.ctx.namespaces.all()
     everybody = asyncio.create_task(others())
     while_indexing = turns
@@ -35,41 +31,34 @@ async def test_a_large_write_leaves_turns_to_others_while_it_is_indexed(house):
 
 
 async def test_a_read_waits_until_what_was_acknowledged_is_indexed(house):
-    request = RememberRequest(items=[{"text": text} for text in LONG])
-    answer = await house.call(remember, request)
-    found = await house.call(recall, RecallRequest(query="harbour boats volume", floor=0, limit=20))
-    assert {hit.id for hit in found.memories} == {memory.id for memory in answer.memories}
+    await house.put(*LONG)
+    assert set(await house.found("harbour boats volume", limit=20)) == set(LONG)
 
 
 async def test_what_comes_after_a_large_write_is_indexed_after_it(house):
-    large = RememberRequest(items=[{"text": text} for text in LONG])
-    small = RememberRequest(items=[{"text": "the last word on boats"}])
-    await asyncio.gather(house.call(remember, large), house.call(remember, small))
+    await asyncio.gather(house.put(*LONG), house.put("the last word on boats"))
     (opened,) = house.ctx.namespaces.all()
     await opened.wait_indexed()
     assert list(opened.view.table.numbers) == opened.ids()
 
 
 async def test_a_namespace_whose_view_failed_while_indexing_is_opened_anew(house, monkeypatch):
-    request = RememberRequest(items=[{"text": text} for text in LONG])
-    await house.call(remember, RememberRequest(items=[{"text": "a note"}]))
+    await house.put("a note")
     (opened,) = house.ctx.namespaces.all()
 
     def fail(*_):
         raise RuntimeError("a defect in the view")
 
     monkeypatch.setattr(opened.view, "apply", fail)
-    await house.call(remember, request)
+    await house.put(*LONG)
     with pytest.raises(CorruptNamespace):
         await opened.wait_indexed()
-    found = await house.call(recall, RecallRequest(query="harbour boats volume", floor=0, limit=20))
-    assert len(found.memories) == len(LONG) + 1
+    assert len(await house.found("harbour boats volume", limit=20)) == len(LONG) + 1
     assert house.ctx.namespaces.all() != [opened]
 
 
 async def test_who_waits_for_the_index_of_a_namespace_that_is_let_go_of_is_told_and_not_cancelled(house):
-    request = RememberRequest(items=[{"text": text} for text in LONG])
-    await house.call(remember, request)
+    await house.put(*LONG)
     (opened,) = house.ctx.namespaces.all()
     waiting = asyncio.create_task(opened.wait_indexed())
     await asyncio.sleep(0)

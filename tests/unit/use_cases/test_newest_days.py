@@ -6,13 +6,10 @@ import pytest
 
 from relayer.use_cases.memories import forget_memory
 from relayer.use_cases.overview import newest_days
-from relayer.use_cases.remember import remember
-from relayer.wire.schemas import RememberRequest
 
 
 async def put(house, text, at, **fields):
-    request = RememberRequest(items=[{"text": text, "occurred_at": at, **fields}])
-    return (await house.call(remember, request)).memories[0].id
+    return (await house.put(text, occurred_at=at, **fields))[0]
 
 
 async def shown(house, *, days=2, items=15, offset=0, audiences=(), trusts=()):
@@ -89,6 +86,5 @@ async def test_only_the_audiences_and_voices_that_were_asked_for(house):
 
 
 async def test_what_has_no_time_of_its_own_belongs_to_the_day_it_was_stored_on(house):
-    request = RememberRequest(items=[{"text": "a note"}])
-    await house.call(remember, request)
+    await house.put("a note")
     assert list((await shown(house))[0]) == ["2023-11-14"]

@@ -11,14 +11,12 @@ from relayer.use_cases.capture import analyze
 from relayer.use_cases.lifecycle import supersede
 from relayer.use_cases.memories import forget_memory
 from relayer.use_cases.overview import profile
-from relayer.use_cases.remember import remember
-from relayer.wire.schemas import AnalyzeRequest, RememberRequest, SupersedeRequest
+from relayer.wire.schemas import AnalyzeRequest, SupersedeRequest
 from relayer.wire.service import INTRODUCTION
 
 
 async def put(house, text, kind="fact", **fields):
-    request = RememberRequest(items=[{"text": text, "kind": kind, **fields}])
-    return (await house.call(remember, request)).memories[0].id
+    return (await house.put(text, kind=kind, **fields))[0]
 
 
 async def told(house, *, max_tokens=1000, audiences=(), trusts=(), agent="researcher"):

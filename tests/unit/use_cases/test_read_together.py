@@ -73,8 +73,7 @@ async def read(house) -> AsyncIterator[tuple]:
     encoder = Recorded(model)
     namespaces = OpenNamespaces(house.ctx.ports, model.model, await first_calibration(model))
     house = replace(house, ctx=replace(house.ctx, embedder=model, namespaces=namespaces, cross=encoder))
-    request = RememberRequest(items=[{"text": text} for text in SAID])
-    await house.call(remember, request)
+    await house.put(*SAID)
     yield house, encoder
     await namespaces.close(1.0)
     await model.close()
@@ -223,7 +222,7 @@ async def test_what_replaced_a_memory_that_a_prompt_is_near_to_is_read_and_told(
 
 async def test_the_same_text_is_not_read_if_it_replaced_nothing(read):
     house, encoder = read
-    await house.call(remember, RememberRequest(items=[{"text": SEIDL}]))
+    await house.put(SEIDL)
     await told(house, DENTIST)
     assert encoder.read
     assert SEIDL not in encoder.read

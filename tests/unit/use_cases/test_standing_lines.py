@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from relayer.use_cases.lifecycle import supersede
 from relayer.use_cases.overview import standing
-from relayer.use_cases.remember import remember
-from relayer.wire.schemas import RememberRequest, SupersedeRequest
+from relayer.wire.schemas import SupersedeRequest
 from tests.doubles.stated_readings import StatedReadings
 
 RULES = {"Antworte immer auf Deutsch.", "Please always tell me the versions."}
@@ -22,10 +21,8 @@ REQUESTS = {
 
 
 async def standing_texts(house, *told):
-    await house.call(remember, RememberRequest(items=[{"text": text} for text in told]))
-    shown = await standing(
-        house.ctx, house.access(), lines=10, audiences=(), trusts=(), deadline=house.deadline()
-    )
+    await house.put(*told)
+    shown = await house.call(standing, lines=10, audiences=(), trusts=())
     return [line.text for line in shown.lines]
 
 
@@ -72,25 +69,17 @@ async def test_a_memory_that_is_changed_is_read_again(house):
     house.ctx = replace(
         house.ctx, messages=StatedReadings({"nuts close my throat": "harm", "nuts are dear": "none"})
     )
-    stored = await house.call(remember, RememberRequest(items=[{"text": "nuts close my throat"}]))
-    await supersede(
-        house.ctx,
-        house.access(),
-        stored.memories[0].id,
-        SupersedeRequest(text="nuts are dear"),
-        house.deadline(),
-    )
+    (stored,) = await house.put("nuts close my throat")
+    await house.call(supersede, stored, SupersedeRequest(text="nuts are dear"))
     assert await standing_texts(house, "I park on level 7.") == []
 
 
 async def test_a_change_of_anything_but_the_text_keeps_what_was_read(house):
     reader = StatedReadings({"nuts close my throat": "harm"})
     house.ctx = replace(house.ctx, messages=reader)
-    stored = await house.call(remember, RememberRequest(items=[{"text": "nuts close my throat"}]))
+    (stored,) = await house.put("nuts close my throat")
     reader.available = False
-    await supersede(
-        house.ctx, house.access(), stored.memories[0].id, SupersedeRequest(pinned=True), house.deadline()
-    )
+    await house.call(supersede, stored, SupersedeRequest(pinned=True))
     assert await standing_texts(house, "I park on level 7.") == ["nuts close my throat"]
 
 

@@ -15,7 +15,6 @@ from relayer.use_cases.lifecycle import delete, restore
 from relayer.use_cases.memories import changes, export, forget_memory
 from relayer.use_cases.overview import list_namespaces
 from relayer.use_cases.recall import recall
-from relayer.use_cases.remember import remember
 from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as ulid
 from relayer.wire.fields import Kind
@@ -23,9 +22,7 @@ from relayer.wire.schemas import (
     AnalyzeRequest,
     DeleteRequest,
     EraseNamespaceRequest,
-    MemoryItem,
     RecallRequest,
-    RememberRequest,
 )
 from relayer.wire.service import ExportRequest, TranscriptRequest
 from relayer.writing.drafts import Draft, append_drafts
@@ -253,12 +250,11 @@ async def test_erasing_a_memory_takes_other_turns_that_tell_it(house):
     ],
 )
 async def test_a_text_is_found_in_other_turns_as_its_words_stand(house, text, told, other):
-    request = RememberRequest(items=(MemoryItem(text=text),))
-    stored = await house.call(remember, request)
+    (stored,) = await house.put(text)
     for line in (told, other):
         await say(house, f"{line} to use PostgreSQL for the billing service.")
     assert (await read(house)).total == 2
-    await erase(house, stored.memories[0].id)
+    await erase(house, stored)
     assert await lines(house) == [f"{other} to use PostgreSQL for the billing service."]
 
 
@@ -276,9 +272,8 @@ async def test_what_was_erased_or_forgotten_and_is_said_again_is_not_kept(house)
 
 @pytest.mark.parametrize("take_back", [erase, lambda house, one: house.call(forget_memory, one)])
 async def test_nor_is_it_beside_what_leaves_a_memory(house, take_back):
-    request = RememberRequest(items=(MemoryItem(text="well, blue it is"),))
-    stored = await house.call(remember, request)
-    await take_back(house, stored.memories[0].id)
+    (stored,) = await house.put("well, blue it is")
+    await take_back(house, stored)
     turn = [{"role": "user", "text": NEXT}, {"role": "assistant", "text": "Well, blue it is!"}]
     assert (await capture(house, turn)).kept == 1
     assert await lines(house) == []
