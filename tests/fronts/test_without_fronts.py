@@ -14,7 +14,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
-from processes import CLEAN, wait_for
+from processes import CLEAN, ran, wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,15 +35,7 @@ def _environment(tree: Path) -> dict[str, str]:
 
 
 def _run(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=tree,
-        env=_environment(tree),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    return ran([sys.executable, *arguments], cwd=tree, env=_environment(tree))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from plugin_site import PluginSite, own_relayer, recall
-from processes import CLEAN
+from processes import CLEAN, ran
 from typed_commands import machine, run_gateway
 
 from relayer.adapters.memory_store import MemoryStore
@@ -237,14 +237,7 @@ def test_an_interrupt_at_any_instant_leaves_no_traceback(
     gateway: dict[str, str], tmp_path: Path, program: str, at: int
 ) -> None:
     arguments = {"gateway_plugin": ["list"], "relayer": ["init", str(tmp_path / "new")]}[program]
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, str(at), program, *arguments],
-        env=CLEAN | gateway,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = ran([sys.executable, "-c", INTERRUPTED, at, program, *arguments], env=CLEAN | gateway)
     # By the signal before and after the command, in one line while it runs; later than its end there is none.
     assert done.returncode in {-signal.SIGINT, 130, 0}, done.stderr
     assert "Traceback" not in done.stderr

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import ran
 
 from demo.runner import Sabotage
 
@@ -75,14 +76,7 @@ def surroundings(tmp_path: Path) -> dict[str, str]:
 
 
 def demo(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments),
-        capture_output=True,
-        text=True,
-        env=surroundings(tmp_path),
-        timeout=170,
-        check=False,
-    )
+    return ran(command(*arguments), env=surroundings(tmp_path), timeout=170)
 
 
 def runs(pid: int) -> bool:
@@ -203,15 +197,8 @@ def test_a_relayer_that_does_not_start_is_shown_with_the_end_of_its_log(tmp_path
     (shim / "__main__.py").write_text("import sys; sys.exit('memrelay: the disk is on fire')")
     root = Path(__file__).resolve().parents[2]
     (shim / "wire").symlink_to(root / "relayer" / "wire")
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "demo"],
-        capture_output=True,
-        text=True,
-        env=surroundings(tmp_path)
-        | {"PYTHONPATH": f"{shim.parent}{os.pathsep}{root}", "PYTHONSAFEPATH": "1"},
-        timeout=60,
-        check=False,
-    )
+    more = {"PYTHONPATH": f"{shim.parent}{os.pathsep}{root}", "PYTHONSAFEPATH": "1"}
+    done = ran([sys.executable, "-P", "-m", "demo"], env=surroundings(tmp_path) | more)
     assert done.returncode == 2
     assert "exit code 1" in done.stderr
     assert "the disk is on fire" in done.stderr

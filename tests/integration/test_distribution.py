@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from processes import ran
 
 from relayer.process import product_version
 
@@ -26,7 +26,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _run(*command: str, cwd: Path) -> str:
     clean = {"PATH": os.environ["PATH"], "HOME": str(cwd), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=clean, check=False)
+    done = ran(command, cwd=cwd, env=clean, timeout=280)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

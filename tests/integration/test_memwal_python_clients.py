@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 from nacl.signing import SigningKey
+from processes import ran
 
 from relayer.fronts.memwal.contract import address_of
 from relayer.testing.local_relayer import local_relayer, threaded_relayer
@@ -36,9 +36,7 @@ def _installed(name: str, *packages: str) -> Path:
     below.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=below) as draft:
         command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--target"]
-        found = subprocess.run(
-            [*command, f"{draft}/whole", *packages], capture_output=True, text=True, timeout=110, check=False
-        )
+        found = ran([*command, f"{draft}/whole", *packages], timeout=110)
         if found.returncode:
             pytest.skip(f"{name} cannot be installed here: {found.stderr.strip()[-200:]}")
         # Whole or not at all: another process may be importing from there by now.
@@ -69,14 +67,7 @@ def _run(url: str, version: str, *more: str) -> Any:
         *more,
     ]
     environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    ended = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-        env=environment | {"PYTHONPATH": os.pathsep.join(paths)},
-    )
+    ended = ran(command, env=environment | {"PYTHONPATH": os.pathsep.join(paths)}, timeout=110)
     assert ended.returncode == 0, ended.stderr[-3000:]
     return json.loads(ended.stdout.splitlines()[-1])
 

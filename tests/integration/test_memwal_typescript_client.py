@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from nacl.signing import SigningKey
+from processes import ran
 
 from relayer.fronts.memwal.contract import address_of
 from relayer.testing.local_relayer import local_relayer, threaded_relayer
@@ -33,13 +34,7 @@ def _installed() -> Path:
     with tempfile.TemporaryDirectory(dir=cache) as draft:
         # Its peers are optional, and several hundred megabytes.
         options = ["--no-audit", "--no-fund", "--ignore-scripts", "--legacy-peer-deps"]
-        found = subprocess.run(
-            [npm, "install", "--prefix", draft, *options, f"{_NAME}@{VERSION}"],
-            capture_output=True,
-            text=True,
-            timeout=110,
-            check=False,
-        )
+        found = ran([npm, "install", "--prefix", draft, *options, f"{_NAME}@{VERSION}"], timeout=110)
         if found.returncode:
             pytest.skip(f"it cannot be installed here: {found.stderr.strip()[-200:]}")
         if not module.exists():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from processes import CLEAN
+from processes import CLEAN, ran
 
 from gateway_plugin.hosts.openclaw.config import settings_block
 from gateway_plugin.hosts.openclaw.manifest import FOLDER
@@ -29,10 +28,7 @@ def examine(tmp_path):
         environment = CLEAN | {
             "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config"), "OPENCLAW_STATE_DIR": str(tmp_path),
         }  # fmt: skip
-        done = subprocess.run(
-            [str(BRIDGE), "doctor", "--host", "openclaw", "--json"],
-            capture_output=True, text=True, env=environment, timeout=110, check=False,
-        )  # fmt: skip
+        done = ran([BRIDGE, "doctor", "--host", "openclaw", "--json"], env=environment, timeout=110)
         return {check["name"]: check for check in json.loads(done.stdout)}, done.returncode
 
     return run

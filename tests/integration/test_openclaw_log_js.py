@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from openclaw_node import NODE, PluginInNode
-from processes import CLEAN
+from processes import CLEAN, ran
 
 from gateway_plugin.hosts.openclaw.manifest import FOLDER
 
@@ -36,9 +35,8 @@ def log(tmp_path):
         file = Path(tmp_path / "log.mjs")
         file.write_text(program)
         assert NODE is not None
-        done = subprocess.run(
-            [NODE, str(file)], capture_output=True, text=True, env=CLEAN, timeout=60, check=True
-        )
+        done = ran([NODE, file], env=CLEAN)
+        assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     return run

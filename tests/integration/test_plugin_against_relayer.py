@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 
 import aiohttp
 import pytest
-from processes import CLEAN, wait_until
+from processes import CLEAN, ran, wait_until
 
 from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin
 from gateway_plugin.calls.clock import SystemClock
@@ -60,10 +59,7 @@ def test_another_process_with_the_same_secret_recalls_it(serve, environ):
         f"    print(memory.before_turn({QUESTION!r}, deadline={PATIENCE}).prompt)"
     )
     environment = CLEAN | environ | {"MEMRELAY_SECRET": SECRET}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert COFFEE in done.stdout
+    assert COFFEE in ran([sys.executable, "-c", code], env=environment).stdout
 
 
 def test_a_relayer_killed_under_the_plugin_loses_nothing_that_was_said(serve, environ, tmp_path):

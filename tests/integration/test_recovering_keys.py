@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from processes import CLEAN
+from processes import CLEAN, ran
 from typed_commands import Done, machine, run_gateway, run_relayer
 
 from relayer.settings.keys import make_key_file, read_key
@@ -110,15 +110,8 @@ def test_a_secret_of_the_environment_is_not_passed_over(tmp_path: Path, first: d
 
 def test_a_sheet_is_piped_in(tmp_path: Path, shared_relayer: str, first: dict[str, str]) -> None:
     second = empty_machine(tmp_path / "second", shared_relayer)
-    done = subprocess.run(
-        [sys.executable, "-m", "gateway_plugin", "keys", "recover"],
-        env=CLEAN | second,
-        input=sheet_of(first, tmp_path).read_text(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    command = [sys.executable, "-m", "gateway_plugin", "keys", "recover"]
+    done = ran(command, env=CLEAN | second, given=sheet_of(first, tmp_path).read_text())
     assert done.returncode == 0, done.stderr
     assert texts(second) == [TEXT]
 

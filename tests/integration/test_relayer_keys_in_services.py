@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +17,7 @@ import pytest
 from nacl.exceptions import CryptoError
 from nacl.secret import SecretBox
 from nacl.utils import random
-from processes import CLEAN, Served
+from processes import Served, run_memrelay
 from s3_servers import CREDENTIALS, S3Server
 from typed_commands import Done, machine, run_gateway, run_relayer
 
@@ -119,11 +118,8 @@ class Site:
 
     def refused(self, key: str, **more: str) -> subprocess.CompletedProcess[str]:
         """Start a relayer that must not start."""
-        done = subprocess.run(
-            [sys.executable, "-m", "relayer", "serve", "--port", "0", "--data", str(self.data)],
-            env=CLEAN | self.environment | {"MEMRELAY_RELAYER_KEY": key} | more,
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        environment = self.environment | {"MEMRELAY_RELAYER_KEY": key} | more
+        done = run_memrelay(["serve", "--port", "0", "--data", str(self.data)], environment)
         assert done.returncode
         assert TOKEN not in done.stdout + done.stderr
         return done

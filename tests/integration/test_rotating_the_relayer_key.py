@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from processes import CLEAN, Served
+from processes import CLEAN, Served, run_memrelay
 from s3_servers import CREDENTIALS, S3Server
 from typed_commands import Done, machine, run_gateway, run_relayer
 
@@ -59,11 +59,8 @@ class Site:
     def refused(self, key: Path) -> str:
         """Start a relayer that must not start; return what it prints."""
         before = self.objects()
-        done = subprocess.run(
-            [sys.executable, "-m", "relayer", "serve", "--port", "0", "--data", str(self.data)],
-            env=CLEAN | {"MEMRELAY_RELAYER_KEY_FILE": str(key)},
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        place = ["--port", "0", "--data", str(self.data)]
+        done = run_memrelay(["serve", *place], {"MEMRELAY_RELAYER_KEY_FILE": str(key)})
         assert (done.returncode, self.objects()) == (2, before)
         return done.stderr
 

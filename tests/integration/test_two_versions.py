@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from plugin_site import PluginSite, own_relayer
-from processes import CLEAN, Served, run_memrelay, wait_for
+from processes import CLEAN, Served, ran, run_memrelay, wait_for
 
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
@@ -26,14 +26,7 @@ TEXT = "the blue kettle stands on the third shelf"
 
 
 def newer(data: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, str(NEWER), *arguments],
-        capture_output=True,
-        text=True,
-        env=CLEAN | {"MEMRELAY_DATA": str(data)},
-        timeout=60,
-        check=False,
-    )
+    done = ran([sys.executable, NEWER, *arguments], env=CLEAN | {"MEMRELAY_DATA": str(data)})
     assert done.returncode == 0, done.stderr
     return done.stdout
 
