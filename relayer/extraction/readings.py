@@ -28,7 +28,7 @@ from relayer.lib.n_grams import (
 from relayer.wire.fields import Role
 
 # The share of the model in the logits; the rest is that of the n-grams.
-_OF_MODEL = 0.5
+_OF_MODEL = 0.6
 # The same of a short text, of which n-grams know little: "quit the choir" has those of an order. Its characters, and those of scripts
 # without spaces.
 _OF_SHORT = 0.85
@@ -38,9 +38,9 @@ _SHORT_BIAS = 0.2
 # The same in the logit that a message is not meant in earnest: its words are those of a statement, only their meaning tells.
 _UNREAL_OF_MODEL = 0.8
 # Below this logit of its own the model is sure that a text only asks for something.
-_ONLY_ASKS = -1.75
+_ONLY_ASKS = -2.5
 # The margin in logits over all other classes together from which a statement is an essential one.
-_ESSENTIAL = {"harm": 0.3, "style": 0.0, "identity": 0.8}
+_ESSENTIAL = {"harm": 0.3, "style": 0.0, "identity": 1.4}
 _HEADS = (*MESSAGE_CLASSES, "kind", "essential")
 _ENDS = pairwise(accumulate(map(len, (*MESSAGE_CLASSES.values(), KINDS, ESSENTIALS)), initial=0))
 _COLUMNS = {name: slice(*ends) for name, ends in zip(_HEADS, _ENDS, strict=True)}

@@ -201,7 +201,7 @@ _BASE_IMPORTANCE: dict[Kind, float] = {
     Kind.STATEMENT: 0.35,
 }
 # The logit from which a sentence is worth keeping, alone and together with its message; `bench.message_reader` measures it.
-_WORTH = {Role.USER: -1.0, Role.ASSISTANT: 0.0}
+_WORTH = {Role.USER: -1.4, Role.ASSISTANT: 0.0}
 # The logit that a message is not meant in earnest from which it is taken for such, if a model read it: of any, and of a request for
 # a text, which is sought in the first sentences.
 _UNREAL, _UNREAL_TEXT = 0.5, -1.0
@@ -212,7 +212,7 @@ _LIFTED = -1.0
 _LIGHT = 0.8
 # The same for what looks like a user's request: short facts do so, and losing a fact is worse than keeping a request. The second
 # one is for what a model read, too, which is right more often.
-_REQUEST, _READ_REQUEST = -0.8, -0.8
+_REQUEST, _READ_REQUEST = -0.8, -1.3
 # The same for an assistant's list that only a word or two introduce: plans and templates are such.
 _BARE_LIST = 1.3
 # Added to it if a model is sure that the text only asks: its words may be those of a statement.

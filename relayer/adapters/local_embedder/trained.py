@@ -31,7 +31,7 @@ from relayer.ports import MESSAGE_LOGITS, RELATIONS
 Name = Literal["cross_encoder", "message_layers", "prompt_layers", "relation_reader"]
 SHA256: Final[dict[Name, str]] = {
     "cross_encoder": "106c7daa25cf0feb9e9954adec89442fdf96906220a0fe69085cdfdd304ef615",
-    "message_layers": "2f36b2075f793e22c527453e4f84050e0bfce4f6216a7af6a3a89d7ad8c5e946",
+    "message_layers": "c1ac71ec7c7f93a9b60add1ef8f23eb1a9327a6080f950b59d7387709a3fe57d",
     "prompt_layers": "3a6988fa3d334233d4e7de9bac0a6cde10a2ae0758695d9a689fba50e7f35e04",
     "relation_reader": "a6c2f83be5e8b234718c0ef66344e557e4a240c855dc51d357e37062cb749905",
 }
