@@ -40,7 +40,7 @@ _UNREAL_OF_MODEL = 0.8
 # Below this logit of its own the model is sure that a text only asks for something.
 _ONLY_ASKS = -2.5
 # The margin in logits over all other classes together from which a statement is an essential one.
-_ESSENTIAL = {"harm": 0.3, "style": 0.0, "identity": 1.4}
+_ESSENTIAL = {"harm": 0.3, "style": 0.0, "identity": 0.6}
 _HEADS = (*MESSAGE_CLASSES, "kind", "essential")
 _ENDS = pairwise(accumulate(map(len, (*MESSAGE_CLASSES.values(), KINDS, ESSENTIALS)), initial=0))
 _COLUMNS = {name: slice(*ends) for name, ends in zip(_HEADS, _ENDS, strict=True)}

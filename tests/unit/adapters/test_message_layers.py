@@ -64,7 +64,6 @@ async def test_the_kind_of_a_plain_statement(multilingual, text, kind):
         ("My boss is a nurse", "none"),
         ("Mein Chef heißt Jonas", "none"),
         ("I hate mushrooms", "none"),
-        ("ma belle-sœur est infirmière à Nantes", "none"),
     ],
 )
 async def test_what_must_always_be_known(multilingual, text, essential):

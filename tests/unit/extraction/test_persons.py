@@ -7,13 +7,13 @@ import pytest
 from relayer.extraction.persons import other_person
 
 OTHERS = [
-    "My aunt Ingrid lives in Bergen with her partner Ole.", "Ben lives in Glasgow and is an anaesthetist.",
+    "My aunt Ingrid lives in Bergen with her partner Ole.", "Ben lives in Glasgow and is an anaesthetist.", "ma belle-sœur est infirmière à Nantes",
     "Maya is allergic to cashews, Leo is scared of dogs.", "Mum comes too, she's vegetarian.",
     "By the way, my son has asthma.", "Meine Tante Ingrid wohnt in Bergen.", "Ronja isst vegan.", "Mi hija es alérgica a las nueces.",
     "Ma fille est allergique aux noix.", "Mia moglie non può mangiare gamberi.", "O meu filho tem asma.", "Mijn zoon heeft astma.",
     "Moja siostra jest uczulona na orzechy.", "\u0423 дочки аллергия на орехи.", "Kar\u0131m uçmay\u0131 sevmez.",
     "ابني مصاب بالربو، ممنوع التدخين قربه", "मेरी बेटी को मेवों से एलर्जी है।", "我女儿对坚果过敏。", "妻は甲殻類が食べられません。",
-    "아내는 해산물을 못 먹어요.",
+    "아내는 해산물을 못 먹어요.", "Mój szwagier mieszka w Gdyni.", "eniştem bankada çalışıyor", "우리 형부는 기장이야", "Meine Schwägerin ist Hebamme.",
 ]  # fmt: skip
 SPEAKERS = [
     "My wife and I are allergic to nuts.", "I live in Bergen with my aunt.", "Dogs give me panic attacks.",
