@@ -54,7 +54,7 @@ _FETCH_SECONDS: Final = 10.0
 # A session begins with up to 15 memories of each of the two newest days: recent topics, but not a whole archive (MS-01).
 _NEWEST_DAYS: Final = 2
 _LINES_OF_A_DAY: Final = 15
-STANDING_TOKENS: Final = 150
+STANDING_TOKENS: Final = 200
 """Maximum size of the standing block in estimated tokens: about ten lines, which are part of every request of a session."""
 # Seconds to wait after a failed fetch before the next one.
 _PAUSE_SECONDS: Final = 60.0

@@ -95,5 +95,6 @@ def _subject_patterns(language: str) -> tuple[re.Pattern[str], re.Pattern[str], 
     else:
         person = rf"{before}(?:{data['lead']}\W+){{0,2}}(?:{named})(?!{_LETTER})"
     verbs = data["verbs"].get(language, "(?!)")
-    name = rf"(?!{data['apart']}){_LETTER}+(?=\W+(?:{verbs})(?:n?['\u2019]t)?(?!{_LETTER}))"
+    before = rf"(?:\W+(?:{data['before_verbs']})){{0,2}}"
+    name = rf"(?!{data['apart']}){_LETTER}+(?={before}\W+(?:{verbs})(?:n?['\u2019]t)?(?!{_LETTER}))"
     return re.compile(person), re.compile(name), re.compile(data["speaker_too"])

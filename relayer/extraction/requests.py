@@ -196,7 +196,7 @@ def is_for_today(text: str) -> bool:
 
 
 # More words, or letters where words are not separated, say more than that something stays as it is.
-_MOST_WORDS_UNCHANGED: Final = 5
+_MOST_WORDS_UNCHANGED: Final = 6
 _MOST_LETTERS_UNCHANGED: Final = 12
 _MARKS: Final = " \t\n.,;:!…。，、；！～"  # noqa: RUF001 - full-width marks are the point
 

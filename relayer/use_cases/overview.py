@@ -30,7 +30,7 @@ from relayer.log import creation
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory, Wish, is_heard, kept_out_by
-from relayer.search.essentials import Essential
+from relayer.search.essentials import Essential, essential_of
 from relayer.search.terms import named_days
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
@@ -252,8 +252,10 @@ _AT_ONE_TURN = 20
 # Share of the remaining time that classifying memories may take. The rest is for the response.
 _SHARE = 0.6
 _HARM_TO_OTHERS: Final = "harm to others"
-# How many memories of each class come in one turn. The person's own dangers and wishes come before the rest.
-_TURN: Final = {"harm": 2, "style": 2, "identity": 1, _HARM_TO_OTHERS: 1}
+_PERHAPS_HARM: Final = "perhaps harm"
+# How many memories of each class come in one turn. The person's own dangers and wishes come before the rest, and of dangers those
+# that the form of the text marks as well: newer ones that only a model takes for such must not keep out an allergy.
+_TURN: Final = {"harm": 2, _PERHAPS_HARM: 1, "style": 2, "identity": 1, _HARM_TO_OTHERS: 1}
 
 
 async def standing(
@@ -300,9 +302,17 @@ async def _look(
         kind = opened.essential(one.record)
         memory = None if kind is None else opened.memory(one.record)
         if kind is not None and memory and PROJECTS not in decode_metadata(memory.record.metadata):
-            of_other = kind == "harm" and other_person(memory.text) != ""
-            found[_HARM_TO_OTHERS if of_other else kind].append((one.record, kind))
+            found[_turn_of(memory, kind)].append((one.record, kind))
     return found, True
+
+
+def _turn_of(memory: OpenedMemory, kind: Essential) -> str:
+    """Return the class of `_TURN` with which a memory takes turns."""
+    if kind != "harm":
+        return kind
+    if other_person(memory.text):
+        return _HARM_TO_OTHERS
+    return kind if memory.record.pinned or essential_of(memory.text) == kind else _PERHAPS_HARM
 
 
 def _in_turns(found: Mapping[str, list[tuple[bytes, Essential]]]) -> Iterator[tuple[bytes, Essential]]:

@@ -18,12 +18,12 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
-from itertools import pairwise, product, takewhile
+from itertools import chain, pairwise, product, takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ from relayer.domain import operations as ops
 from relayer.domain.operations import Record
 from relayer.errors import EmbedderUnavailable
 from relayer.extraction.requests import says_unchanged
-from relayer.extraction.words import guess_language, is_question, split_sentences
+from relayer.extraction.words import function_words, guess_language, is_question, split_sentences
 from relayer.lib.n_grams import UNSPACED
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -218,7 +218,7 @@ async def classify(
     ]
     weighed = likely_over(candidates, told)
     best = int(np.argmax(weighed))
-    memory, relation = replaceable[best].memory, found[best]
+    memory, relation = replaceable[best].memory, without_kept(found[best], said[best], new.text)
     likeliest = max(relation.replaces, relation.likeliest)
     needed = CLAUSE_SURE_FROM if len(spans[best]) > 1 else SURE_FROM
     if likeliest >= REPLACES_FROM and weighed[best] >= needed and not memory.record.pinned:
@@ -244,6 +244,20 @@ def without_unchanged(text: str) -> str:
     clauses = [text[slice(*span)].strip() for span in clause_spans(text)]
     kept = [clause for clause in clauses if not says_unchanged(clause)]
     return text if len(kept) == len(clauses) else " ".join(kept)
+
+
+def without_kept(relation: Relation, clauses: Sequence[str], new: str) -> Relation:
+    """Return a relation without the clauses of the older text of which the newer one says that they stay: "callout stays as it is"."""
+    spoken = [text for span in clause_spans(new) if says_unchanged(text := new[slice(*span)].strip())]
+    stays = [any(_share_a_term(clause, text) for text in spoken) for clause in clauses]
+    if not any(stays):
+        return relation
+    kept = tuple(0.0 if stays[at] else likely for at, likely in enumerate(relation.clauses))
+    return replace(relation, replaces=0.0 if all(stays) else relation.replaces, clauses=kept)
+
+
+def _share_a_term(one: str, other: str) -> bool:
+    return any(map(_are_alike, product(_distinctive(one), _distinctive(other))))
 
 
 class Candidate(NamedTuple):
@@ -351,7 +365,18 @@ def names_one_of_several(new: str, old: str) -> bool:
 
 
 def _distinctive(text: str) -> list[str]:
-    return [term for term in terms(text) if len(term) >= _DISTINCTIVE or UNSPACED.search(term)]
+    """Return the terms of a text that tell a thing from another one."""
+    little = _little_terms(guess_language(text))
+    return [
+        term
+        for term in terms(text)
+        if (len(term) >= _DISTINCTIVE or UNSPACED.search(term)) and term not in little
+    ]
+
+
+@cache
+def _little_terms(lang: str) -> frozenset[str]:
+    return frozenset(chain.from_iterable(map(terms, function_words(lang))))
 
 
 def _are_alike(pair: tuple[str, str]) -> bool:

@@ -61,6 +61,9 @@ UNCHANGED = [
     ("lina hat dienstags schwimmen um 16 uhr und donnerstags flöte bei frau brandt, theo turnt freitags", "schwimmen ist jetzt mittwochs statt dienstags, gleiche uhrzeit. flöte bleibt", "wann hat lina flöte?", "donnerstags flöte"),
     ("mi proveedor de papel es Torras, pido los jueves antes de las 12 y el pedido minimo son 150 euros", "he dejado Torras, ahora el papel me lo trae Cartolina Sur, mismo dia de pedido", "¿que dia pido el papel?", "jueves"),
     ("standup is 9:45, retro is fridays at 4pm", "standup moved to 11, retro stays", "when is retro?", "4pm"),
+    ("my day rate is 240 quid, callout is 65", "putting my rate up to 280 a day from now on, callout stays as it is", "what do i charge for a callout?", "65"),
+    ("o prato do dia custa 12 euros e a sobremesa 4", "o prato do dia passou a 14, a sobremesa fica na mesma", "quanto custa a sobremesa?", "4"),
+    ("Ich nehme Ramipril 5 und Metformin 1000", "Metformin vertrage ich nicht mehr, ist abgesetzt", "welche Tabletten nehme ich?", "Ramipril 5"),
     ("kita macht um 16 uhr zu, freitags schon um 14. abholen darf auch oma renate", "oma renate darf nicht mehr abholen, nur noch serkan oder ich", "wann macht die kita freitags zu?", "14"),
 ]  # fmt: skip
 

@@ -13,7 +13,8 @@ OTHERS = [
     "Ma fille est allergique aux noix.", "Mia moglie non può mangiare gamberi.", "O meu filho tem asma.", "Mijn zoon heeft astma.",
     "Moja siostra jest uczulona na orzechy.", "\u0423 дочки аллергия на орехи.", "Kar\u0131m uçmay\u0131 sevmez.",
     "ابني مصاب بالربو، ممنوع التدخين قربه", "मेरी बेटी को मेवों से एलर्जी है।", "我女儿对坚果过敏。", "妻は甲殻類が食べられません。",
-    "아내는 해산물을 못 먹어요.", "Mój szwagier mieszka w Gdyni.", "eniştem bankada çalışıyor", "우리 형부는 기장이야", "Meine Schwägerin ist Hebamme.",
+    "아내는 해산물을 못 먹어요.", "Mój szwagier mieszka w Gdyni.", "enişteme ceviz yasak", "우리 형부는 기장이야", "Meine Schwägerin ist Hebamme.",
+    "Fátima no come cerdo, así que el vino lo pruebo yo.", "Vega se ha hecho vegetariana.", "Luca non beve alcolici.",
 ]  # fmt: skip
 SPEAKERS = [
     "My wife and I are allergic to nuts.", "I live in Bergen with my aunt.", "Dogs give me panic attacks.",

@@ -65,6 +65,15 @@ async def test_what_a_model_reads_is_in_every_prompt_without_the_usual_words(hou
     assert await standing_texts(house, *read) == ["nuts close my throat", "Rosa here"]
 
 
+async def test_newer_lines_that_only_a_model_takes_for_dangers_keep_out_no_allergy(house):
+    doubtful = [f"bought tin number {number} for the shelf" for number in range(8)]
+    told = ["I'm allergic to latex.", *doubtful]
+    house.ctx = replace(house.ctx, messages=StatedReadings(dict.fromkeys(told, "harm")))
+    texts = await standing_texts(house, *told)
+    assert texts[0] == told[0]
+    assert len(texts) == len(told)
+
+
 async def test_a_memory_that_is_changed_is_read_again(house):
     house.ctx = replace(
         house.ctx, messages=StatedReadings({"nuts close my throat": "harm", "nuts are dear": "none"})

@@ -6,7 +6,14 @@ import pytest
 from doubles.stated_relations import StatedRelations
 
 from relayer.domain.operations import Record
-from relayer.writing.merging import hides_harm, leaves_some, names_one_of_several, thing_spans
+from relayer.writing.merging import (
+    Relation,
+    hides_harm,
+    leaves_some,
+    names_one_of_several,
+    thing_spans,
+    without_kept,
+)
 
 SEVERAL = "i tutor maths and do saturdays at the bakery"
 
@@ -14,6 +21,8 @@ SEVERAL = "i tutor maths and do saturdays at the bakery"
 @pytest.mark.parametrize(
     ("old", "new"),
     [
+        # The words that both begin with name neither.
+        ("Ich nehme Ramipril 5 und Metformin 1000", "Metformin vertrage ich nicht mehr"),
         ("on lithium 600 and lamotrigine 100", "lithium's 900 now"),
         ("nehm 5mg ramipril und 20 atorvastatin", "ramipril jetzt 10"),
         ("concor 5 ve glifor kullan\u0131yorum", "concoru b\u0131rakt\u0131m"),
@@ -92,3 +101,16 @@ async def test_only_the_part_that_goes_is_looked_at():
 )
 def test_a_danger_is_over_only_by_what_speaks_of_one(old, read, new, of_new, hidden):
     assert hides_harm(Record(b"r" * 16, "a", new, essential=of_new), old, read) is hidden
+
+
+@pytest.mark.parametrize(
+    ("new", "replaces", "clauses"),
+    [
+        ("280 a day now, callout stays as it is", 0.9, (0.8, 0.0)),
+        ("280 a day now, same van", 0.9, (0.8, 0.7)),
+        ("rate stays as it is, callout stays as it is", 0.0, (0.0, 0.0)),
+    ],
+)
+def test_what_is_said_to_stay_is_not_over(new, replaces, clauses):
+    said = ["my day rate is 240, ", "callout is 65"]
+    assert without_kept(Relation(0.1, 0.9, (0.8, 0.7)), said, new) == Relation(0.1, replaces, clauses)
