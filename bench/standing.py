@@ -21,8 +21,9 @@ from rich.table import Table
 
 from bench import prompt_reader
 from bench.prompt_reader import hash_of, learn, scores
+from relayer.lib.marking_words import marked
 from relayer.lib.n_grams import ESSENTIALS
-from relayer.search.essentials import decide, marked
+from relayer.search.essentials import decide
 
 STATEMENTS = Path(__file__).parent / "sets" / "standing"
 KINDS = Path(__file__).parent / "sets" / "kinds"

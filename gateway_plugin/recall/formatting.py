@@ -47,6 +47,7 @@ class RecalledMemory:
         contradicts: the ids of memories that it contradicts.
         over: whether another memory replaced it.
         replaced: statements of it that other memories replaced, and that are not in its text.
+        before: the text that it replaced, if that says more than what changed.
     """
 
     text: str
@@ -59,6 +60,7 @@ class RecalledMemory:
     contradicts: tuple[str, ...] = ()
     over: bool = False
     replaced: tuple[str, ...] = ()
+    before: str = ""
 
 
 # At most 25 tokens, because they are in most prompts.
@@ -183,6 +185,7 @@ def format_memories(
 
 def _excerpt(item: RecalledMemory) -> RecalledMemory:
     """Return a memory with its passage as the text, if it has one, and a note on how to get the full text."""
+    item = replace(item, before="")
     start = item.text.find(item.passage) if item.passage else -1
     if start < 0 or item.passage == item.text.strip():
         return item
@@ -233,7 +236,7 @@ def _disputes(items: Sequence[RecalledMemory]) -> list[str]:
 
 def _line(item: RecalledMemory, style: Format, now: datetime, dispute: str, *, timed: bool) -> str:
     over = f"({NO_LONGER_SO}) " if item.over and style is not Format.MEMRELAY else ""
-    text = escape(over + with_replaced(item.text, item.replaced))
+    text = escape(over + with_replaced(item.text, item.replaced, item.before))
     if style is Format.MEMORY_CORE_PLUS:
         percent = round(min(max(item.relevance, 0.0), 1.0) * 100)
         # The original shows the file of a snippet here: the path that its memory_get reads.
@@ -314,10 +317,10 @@ def label_of_others(memory: Memory, owners: Collection[str]) -> str:
 
 
 def shown_text(memory: Memory) -> str:
-    """Return the text of a memory for a reader, with the replaced statements that what is left may lean on."""
-    return with_replaced(
-        memory.text, [one.text for one in memory.replaced if one.followed and may_be_told(one.text)]
-    )
+    """Return the text of a memory for a reader, with the replaced statements that what is left may lean on, and what it replaced."""
+    replaced = [one.text for one in memory.replaced if one.followed and may_be_told(one.text)]
+    before = memory.before if isinstance(memory, RecallHit) and may_be_told(memory.before) else ""
+    return with_replaced(memory.text, replaced, before)
 
 
 def may_be_told(text: str) -> bool:
@@ -418,6 +421,7 @@ def _item(hit: RecallHit, hearing: Hearing, *, former: bool) -> RecalledMemory:
         replaced=tuple(
             one.text for one in hit.replaced if (former or one.followed) and may_be_told(one.text)
         ),
+        before=hit.before if may_be_told(hit.before) else "",
     )
 
 

@@ -13,6 +13,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from relayer.lib.marking_words import marked
 from relayer.lib.n_grams import (
     ESSENTIALS,
     KINDS,
@@ -41,6 +42,8 @@ _UNREAL_OF_MODEL = 0.8
 _ONLY_ASKS = -2.5
 # The margin in logits over all other classes together from which a statement is an essential one.
 _ESSENTIAL = {"harm": 0.3, "style": 0.0, "identity": 0.6}
+# The same of a danger for which a word in the statement speaks as well.
+_MARKED_HARM = -1.5
 _HEADS = (*MESSAGE_CLASSES, "kind", "essential")
 _ENDS = pairwise(accumulate(map(len, (*MESSAGE_CLASSES.values(), KINDS, ESSENTIALS)), initial=0))
 _COLUMNS = {name: slice(*ends) for name, ends in zip(_HEADS, _ENDS, strict=True)}
@@ -89,7 +92,9 @@ class Readings:
         logits = row[_COLUMNS["essential"]]
         place = int(logits[1:].argmax()) + 1
         margin = logits[place] - np.logaddexp.reduce(np.delete(logits, place))
-        return ESSENTIALS[place if margin > _ESSENTIAL[ESSENTIALS[place]] else 0]
+        kind = ESSENTIALS[place]
+        needed = _MARKED_HARM if kind == "harm" and "harm" in marked(text) else _ESSENTIAL[kind]
+        return kind if margin > needed else ESSENTIALS[0]
 
 
 def _mixed(model: NDArray[np.float32], n_grams: NDArray[np.float32], share: float) -> NDArray[np.float32]:

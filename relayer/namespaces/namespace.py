@@ -44,6 +44,7 @@ from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
 from relayer.extraction.persons import other_person
 from relayer.extraction.requests import is_for_today, is_one_off
+from relayer.lib.marking_words import Essential, marked
 from relayer.lib.scheduler import Turns
 from relayer.lib.work import Deadline
 from relayer.log import creation
@@ -56,7 +57,7 @@ from relayer.namespaces.projection import CalibratedModel, Change, Mark, Namespa
 from relayer.namespaces.records import OpenedMemory, RenderedMemory, ReplacedSpan, Wish, ids_of
 from relayer.namespaces.stored import blocks_of, read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
-from relayer.search.essentials import Essential, essential_of, marked
+from relayer.search.essentials import essential_of
 from relayer.search.index import MemoryIndex
 from relayer.search.rows import KeyMask
 from relayer.search.terms import named_in, names_any

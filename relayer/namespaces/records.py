@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 
 from relayer.crypto import NamespaceKeys
 from relayer.domain.operations import FACETS, WHOLE, Record, RecordState, decode_record, facets_of
+from relayer.lib.marking_words import marked
 from relayer.lib.n_grams import UNSPACED
-from relayer.search.essentials import essential_of, marked
+from relayer.search.essentials import essential_of
 from relayer.search.rows import Column, KeyMask
 from relayer.search.terms import WORD, Subject, named_in, names_any, subject
 from relayer.wire import codec as ulid

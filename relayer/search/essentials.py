@@ -11,21 +11,19 @@ from __future__ import annotations
 
 import re
 import tomllib
-import unicodedata
-from collections import defaultdict
 from functools import cache
 from importlib.resources import files
 from io import BytesIO
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relayer.lib.marking_words import KINDS as MARKED_KINDS
+from relayer.lib.marking_words import Essential, folded_text, marked, words_of_classes
 from relayer.lib.n_grams import ESSENTIALS, UNSPACED, read_message, vector
-from relayer.wire.fields import Role, stream_safe
+from relayer.wire.fields import Role
 
-Essential = Literal["harm", "style", "identity"]
-_ESSENTIALS: Final[tuple[Essential, ...]] = ("harm", "style", "identity")
 LONGEST: Final = 240
 """The maximum length of a statement in characters; a longer text is more than one statement."""
 # The minimum margin in logits over all other classes together, by cross-validation: 19 of 20 chosen statements are right.
@@ -42,25 +40,6 @@ _SENTENCE: Final = re.compile(
 _PART: Final = re.compile("[^,;:.!?\u2026\u060c\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f\n]+")
 _UNSPACED_PART: Final = re.compile(r"[^\s,\u3001\u3002\uff01\uff0c\uff1b\uff1f]+")
 
-# A marking word may begin at a word boundary, and anywhere in scripts without spaces or with prefixed words.
-_BEGINNING: Final = re.compile(rf"\b\w|{UNSPACED.pattern}|[\u0600-\u06ff\uac00-\ud7af]")
-
-
-@cache
-def _marks() -> dict[str, dict[Essential, tuple[str, ...]]]:
-    """Return the words that mark each class, by their first character."""
-    lines = (files("relayer.search") / "data" / "essentials.txt").read_text("utf-8").splitlines()
-    marks: dict[str, dict[Essential, tuple[str, ...]]] = defaultdict(lambda: dict.fromkeys(_ESSENTIALS, ()))
-    for kind in _ESSENTIALS:
-        for line in lines:
-            for mark in _folded(line.removeprefix(kind)).split() if line.startswith(f"{kind} ") else ():
-                marks[mark[0]][kind] += (mark.replace("_", " "),)
-    return dict(marks)
-
-
-def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", stream_safe(text)).casefold()
-
 
 @cache
 def _weights() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -70,23 +49,13 @@ def _weights() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     return stored["weights"].astype(np.float32) * stored["scale"], stored["bias"]
 
 
-def marked(text: str) -> frozenset[Essential]:
-    """Return the classes of which a marking word occurs in a text."""
-    folded, found = _folded(text), set[Essential]()
-    for match in _BEGINNING.finditer(folded):
-        for kind, marks in _marks().get(match[0][0], {}).items():
-            if folded.startswith(marks, match.start()):
-                found.add(kind)
-    return frozenset(found)
-
-
 def decide(marks: frozenset[Essential], logits: NDArray[np.float32]) -> Essential | None:
     """Return the class with the highest logit of those that a word marks, if its margin is large enough."""
     places = [place for place, kind in enumerate(ESSENTIALS) if kind in marks]
     if not places:
         return None
     place = max(places, key=logits.__getitem__)
-    kind = _ESSENTIALS[place - 1]
+    kind = MARKED_KINDS[place - 1]
     margin = logits[place] - np.logaddexp.reduce(np.delete(logits, place))
     return kind if margin > _MARGIN[kind] else None
 
@@ -104,7 +73,7 @@ def _pronouns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
 def _is_of_nobody_named(text: str, kind: Essential) -> bool:
     """Return whether a text begins with a pronoun for whom it is about, as "she takes insulin", and not for the speaker."""
     person, thing, speaker = _pronouns()
-    folded = _folded(text)
+    folded = folded_text(text)
     if person.match(folded):
         return True
     # "It is important that answers are short" is a rule, and "it makes me panic" about the speaker.
@@ -113,7 +82,7 @@ def _is_of_nobody_named(text: str, kind: Essential) -> bool:
 
 def load() -> None:
     """Load words and weights now instead of at first use."""
-    _marks()
+    words_of_classes()
     _pronouns()
     _weights()
 
@@ -133,7 +102,7 @@ def essential_of(text: str, read: str = "") -> Essential | None:
     """
     if read and len(text) <= LONGEST:
         by_form = essential_of(text)
-        known = next((kind for kind in _ESSENTIALS if kind == read), None)
+        known = next((kind for kind in MARKED_KINDS if kind == read), None)
         # A danger that either of the two finds is one.
         if by_form == "harm" or known is None:
             return by_form if by_form == "harm" else None

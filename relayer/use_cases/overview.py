@@ -25,12 +25,13 @@ from relayer.domain.namespace import Pointer, PointerState
 from relayer.domain.operations import Record
 from relayer.errors import Refused
 from relayer.extraction.persons import other_person
+from relayer.lib.marking_words import Essential
 from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory, Wish, is_heard, kept_out_by
-from relayer.search.essentials import Essential, essential_of
+from relayer.search.essentials import essential_of
 from relayer.search.terms import named_days
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
@@ -38,9 +39,10 @@ from relayer.wire import service as wire
 from relayer.wire.codec import Malformed
 from relayer.wire.fields import Kind, Trust, one_line
 from relayer.wire.labels import PROJECTS, decode_metadata
-from relayer.wire.schemas import ContextDay, ContextResponse
+from relayer.wire.schemas import ContextDay, ContextResponse, with_replaced
 from relayer.wire.service import NamespacesResponse, NamespaceView
 from relayer.wire.signing import Right
+from relayer.writing.merging import said_before
 from relayer.writing.present import PAGE_BYTES, encoded_size, page_of, position, show
 
 # Summaries are left out, because a session's memories have lines of their own.
@@ -281,8 +283,9 @@ async def standing(
         async with deadline.step("read"):
             chosen = await _candidates(opened, ctx.clock.now_ms(), audiences, trusts)
             found, complete = await _look(opened, chosen, deadline)
+            wishes = opened.wishes(audiences, trusts, ctx.clock.now_ms())
         return wire.StandingResponse(
-            lines=tuple(_distinct(opened, _in_turns(found), {one.record for one in chosen}))[:lines],
+            lines=tuple(_distinct(opened, _in_turns(found), {one.record for one in chosen}, wishes))[:lines],
             complete=complete,
             position=position(opened.position),
         )
@@ -324,7 +327,10 @@ def _in_turns(found: Mapping[str, list[tuple[bytes, Essential]]]) -> Iterator[tu
 
 
 def _distinct(
-    opened: OpenNamespace, ordered: Iterable[tuple[bytes, Essential]], allowed: Collection[bytes]
+    opened: OpenNamespace,
+    ordered: Iterable[tuple[bytes, Essential]],
+    allowed: Collection[bytes],
+    wishes: Sequence[Wish],
 ) -> Iterator[wire.StandingLine]:
     said: list[frozenset[str]] = []
     for record, kind in ordered:
@@ -337,6 +343,10 @@ def _distinct(
             words = frozenset(text.casefold().rstrip(".!").split())
             if memory is not None and words and not any(words <= other for other in said):
                 said.append(words)
+                key = opened.key_of(record_id)
+                former = None if key is None else said_before(opened, key)
+                if former is not None and not kept_out_by(former.record, wishes):
+                    text = one_line(with_replaced(text, (), former.text))
                 yield wire.StandingLine(**dict(_line(memory.record, text)), about=kind)
 
 

@@ -40,6 +40,7 @@ from relayer.wire import schemas
 from relayer.wire.fields import DAY_MS, cut
 from relayer.wire.relevance import MOST_UNCERTAIN, PROBABLY_HELPS
 from relayer.writing.drafts import parse_vector
+from relayer.writing.merging import said_before
 from relayer.writing.present import PAGE_BYTES, encode_memory
 
 # Drafts do not say yet what their author means. Tool output and transcripts are raw material: what matters in them was
@@ -595,7 +596,11 @@ def _answered(search: _Search) -> _Answer:
     named = _named(search, hits)
     hits = [*hits[: request.limit], *unspoken.told(named)]
     explained = penalties if request.explain else None
-    memories = [_hit(opened, hit, shows[hit.key], explained) for hit in hits]
+    shown = {hit.key for hit in hits}
+    memories = [
+        _hit(opened, hit, shows[hit.key], explained, _before(opened, hit.key, allowed, shown, unspoken))
+        for hit in hits
+    ]
     kept = within_budget(memories, request.max_tokens)
     at, judgement = opened.position, found.judgement
     judged = {
@@ -646,6 +651,10 @@ class _Unspoken:
             return list(hits)
         newer = self._opened.newer_beside
         return [hit for hit in hits if not any(map(self._wish, (hit.key, *newer(hit.key))))]
+
+    def has(self, key: int) -> bool:
+        """Return whether a wish keeps a memory out."""
+        return bool(self._wishes and self._wish(key))
 
     def _wish(self, key: int) -> bytes:
         if key not in self._known:
@@ -729,8 +738,27 @@ def _with_former(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container[
     return list(placed.values())
 
 
+def _before(
+    opened: OpenNamespace,
+    key: int,
+    allowed: Container[int] | None,
+    shown: Container[int],
+    unspoken: _Unspoken,
+) -> str:
+    """Return what a hit replaced (`said_before`), unless it is shown itself, or may not be."""
+    former = said_before(opened, key)
+    old = None if former is None else opened.key_of(former.id)
+    if former is None or old is None or old in shown or (allowed is not None and old not in allowed):
+        return ""
+    return "" if unspoken.has(old) else former.text
+
+
 def _hit(
-    opened: OpenNamespace, hit: Hit, shown: RenderedMemory, penalties: Mapping[int, float] | None
+    opened: OpenNamespace,
+    hit: Hit,
+    shown: RenderedMemory,
+    penalties: Mapping[int, float] | None,
+    before: str,
 ) -> tuple[RenderedMemory, bytes]:
     """Encode a hit, with its scores if the penalties by hit key are given."""
     relevance = round(hit.relevance, 4)
@@ -751,9 +779,16 @@ def _hit(
     # The fields of `schemas.RecallHit` that a memory does not have. The two JSON objects are joined into one.
     distance = round(1 - relevance, 4)
     found = msgspec.json.encode(
-        {"relevance": relevance, "distance": distance, "evidence": evidence, "passage": passage}
+        {
+            "relevance": relevance,
+            "distance": distance,
+            "evidence": evidence,
+            "passage": passage,
+            "before": before,
+        }
     )
-    return shown, shown.encoded[:-1] + b"," + found[1:]
+    whole = replace(shown, text_bytes=shown.text_bytes + len(before.encode())) if before else shown
+    return whole, shown.encoded[:-1] + b"," + found[1:]
 
 
 def within_budget(

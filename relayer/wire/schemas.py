@@ -175,14 +175,17 @@ NO_LONGER_SO: Final = "no longer so"
 _AROUND: Final = " \n,;:-\u2013\u2014\u060c\u061b\uff0c\uff1b\u3001"
 
 
-def with_replaced(text: str, replaced: Iterable[str]) -> str:
-    """Return the text of a memory with statements of it that were replaced, marked as such.
+def with_replaced(text: str, replaced: Iterable[str], before: str = "") -> str:
+    """Return the text of a memory with statements of it that were replaced, marked as such, and with the text that it replaced.
 
     Example:
         >>> with_replaced("she is allergic to nuts", ["My aunt is coming on Friday, "])
         'she is allergic to nuts (no longer so: "My aunt is coming on Friday")'
+        >>> with_replaced("Eutirox is 100 now", [], "Eutirox 75, before breakfast")
+        'Eutirox is 100 now (before: "Eutirox 75, before breakfast")'
     """
-    return " ".join([text, *(f'({NO_LONGER_SO}: "{statement.strip(_AROUND)}")' for statement in replaced)])
+    notes = [(NO_LONGER_SO, statement) for statement in replaced] + [("before", before)] * bool(before)
+    return " ".join([text, *(f'({note}: "{statement.strip(_AROUND)}")' for note, statement in notes)])
 
 
 class ReplacedStatement(Answer):
@@ -493,13 +496,16 @@ class Judgement(Answer):
 class RecallHit(Memory):
     """A memory found; ``relevance`` is calibrated, 0..1, and ``distance`` is 1 - relevance.
 
-    ``passage`` is the part of a long text that has the most to say, word for word; empty where a text is searched as one.
+    ``passage`` is the part of a long text that has the most to say, word for word; empty where a text is searched as one. ``before``
+    is the text of the memory that a capture replaced by this one, if it says more than what changed: "Eutirox 75, before breakfast" for
+    "the doctor put the Eutirox up to 100".
     """
 
     relevance: float
     distance: float
     evidence: Evidence | None = None
     passage: str = ""
+    before: str = ""
 
 
 class Unmentioned(Answer):

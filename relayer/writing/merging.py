@@ -34,12 +34,12 @@ from relayer.domain.operations import Record
 from relayer.errors import EmbedderUnavailable
 from relayer.extraction.requests import says_unchanged
 from relayer.extraction.words import function_words, guess_language, is_question, split_sentences
+from relayer.lib.marking_words import marked
 from relayer.lib.n_grams import UNSPACED
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory
 from relayer.ports import RELATIONS, RelationReader
-from relayer.search.essentials import marked
 from relayer.search.ranking import Hit
 from relayer.search.rows import Vector
 from relayer.search.terms import EPOCH, NamedTime, named_times, terms
@@ -52,6 +52,8 @@ LOOKED_AT = 5
 """The number of live memories, nearest first (`nearest_first`), that a memory is compared with."""
 AMONG = 4
 """The number of memories that a search finds for each that is compared."""
+LONGEST_BEFORE = 240
+"""The maximum length in characters of a replaced text that is told with the newer one."""
 SAME_FROM = 0.9
 """The likelihood from which a newer statement says the same as an older one."""
 REPLACES_FROM = 0.9
@@ -85,6 +87,8 @@ _DISTINCTIVE = 3
 _I_AM = {
     "de": "bin|ich bin", "en": "i'?m|i\u2019m|i am", "es": "soy|estoy", "fr": "je suis", "it": "sono", "nl": "ik ben", "pl": "jestem", "pt": "sou", "tr": "ben",
 }  # fmt: skip
+# The number of terms from which what is left of a text says more than what changed; in scripts without spaces a word is several.
+_SAYS_MORE, _SAYS_MORE_UNSPACED = 3, 7
 # The most letters with a number that is nothing but a value.
 _LETTERS_OF_A_UNIT = 2
 # Fewer words on one side of such a word are no statement: "bread and butter".
@@ -362,6 +366,38 @@ def names_one_of_several(new: str, old: str) -> bool:
     told = _distinctive(new)
     named = [any(map(_are_alike, product(own, told))) for own in map(_distinctive, parts) if own]
     return any(named) and not all(named)
+
+
+def said_before(opened: OpenNamespace, key: int) -> OpenedMemory | None:
+    """Return the memory that a captured one replaced as a whole, if it says more than what changed; the newer one by its key.
+
+    "The doctor put the Eutirox up to 100" replaces "Eutirox 75, before breakfast", and when it is taken is still true. A reader who sees
+    both can tell. What a person changed themselves is said as they left it.
+    """
+    old = opened.key_of(opened.state_of_hit(key).supersedes)
+    if old is None or not opened.holds(old):
+        return None
+    record, former = opened.hit(key).record, opened.hit(old)
+    is_told = record.extractor.name and len(former.text) <= LONGEST_BEFORE
+    return former if is_told and says_more(former.text, record.text) else None
+
+
+def says_more(old: str, new: str) -> bool:
+    """Return whether an older text says more than what a newer one changes, so that some of it may still be true.
+
+    Example:
+        >>> says_more("Eutirox 75 before breakfast, for the thyroid", "Eutirox is 100 now")
+        True
+        >>> says_more("My phone number is 555-0171", "I have a new number: 555-0188")
+        False
+    """
+    told = {*_distinctive(new), *_NUMBER.findall(new)}
+    left = {
+        one
+        for one in (*_distinctive(old), *_NUMBER.findall(old))
+        if not any(_are_alike((one, other)) for other in told)
+    }
+    return len(left) >= (_SAYS_MORE_UNSPACED if UNSPACED.search(old) else _SAYS_MORE)
 
 
 def _distinctive(text: str) -> list[str]:

@@ -115,6 +115,42 @@ def test_what_is_left_is_shown_with_what_it_may_lean_on_in_prompts_and_tools(sit
     assert shown in site.command("search", question).stdout
 
 
+DOSE, NEW_DOSE = "tomo Eutirox 75 en ayunas por el tiroides", "el médico me ha subido el Eutirox a 100"
+
+
+def test_what_a_replaced_memory_said_besides_is_shown_with_the_newer_one(site):
+    plugin = told(site, DOSE, NEW_DOSE)
+    assert site.texts() == [NEW_DOSE]
+    shown = f'{NEW_DOSE} (before: "{DOSE}")'
+    assert shown in recall(plugin, "¿a qué hora tomo las pastillas?", session_key="agent:main:later").prompt
+    asked = {"query": "Eutirox"}
+    assert shown in plugin.tool("memory_search", asked, session_key="agent:main:later").text
+    # Whoever changes it themselves has said all of it.
+    (memory,) = site.memories()
+    site.command("edit", memory["id"], "Eutirox 125")
+    again = plugin.tool("memory_search", asked, session_key="agent:main:later").text
+    assert "Eutirox 125" in again
+    assert "ayunas" not in again
+
+
+def test_what_a_replaced_memory_said_is_not_shown_against_a_wish_and_is_erased_with_it(site):
+    plugin = told(
+        site,
+        "my car is a blue Fiat Panda from 2019 that Leyla gave me",
+        "sold the Fiat, got a white Yaris now",
+    )
+    asked = {"query": "which car do I drive"}
+    assert "Leyla" in plugin.tool("memory_search", asked, session_key="agent:main:later").text
+    say(plugin, "please never mention Leyla again", key="agent:main:wish", answer="")
+    assert (
+        "Leyla"
+        not in recall(site.plugin(), "is my car any good in snow?", session_key="agent:main:later").prompt
+    )
+    (replaced,) = site.json("consolidate")["replaced"]
+    site.command("erase", replaced["memory"], "--yes")
+    assert not any("Yaris" in text for text in site.texts())
+
+
 @pytest.mark.parametrize(
     ("first", "then", "question", "kept"),
     [

@@ -534,6 +534,7 @@ export interface RecallHit extends Memory {
   "distance": number;
   "evidence"?: Evidence | null;
   "passage"?: string;
+  "before"?: string;
 }
 
 export interface RecallRequest {
