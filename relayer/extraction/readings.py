@@ -41,7 +41,7 @@ _UNREAL_OF_MODEL = 0.8
 # Below this logit of its own the model is sure that a text only asks for something.
 _ONLY_ASKS = -2.5
 # The margin in logits over all other classes together from which a statement is an essential one.
-_ESSENTIAL = {"harm": 0.3, "style": 0.0, "identity": 0.6}
+_ESSENTIAL = {"harm": 0.8, "style": 0.0, "identity": 0.6}
 # The same of a danger for which a word in the statement speaks as well.
 _MARKED_HARM = -1.5
 _HEADS = (*MESSAGE_CLASSES, "kind", "essential")
