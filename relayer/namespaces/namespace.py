@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import nullcontext, suppress
 from dataclasses import InitVar, dataclass, field
@@ -542,6 +542,10 @@ class OpenNamespace:
         numbers = self.view.table.numbers
         older = (self.state_of_hit(number).supersedes, *self.hit(number).record.follows)
         return [*(numbers[one] for one in older if one in numbers), *self.view.table.replaced_by(number)]
+
+    def parts_replaced_by(self, numbers: Container[int]) -> dict[int, tuple[int, int, int]]:
+        """Return for each of some memories the key of one of which it replaced a statement, with its start and end."""
+        return self.view.table.parts_replaced_by(numbers)
 
     def replacing(self, number: int) -> list[int]:
         """Return the keys of the live memories that replaced a memory, or statements of it; fewer while the index lags."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
@@ -520,6 +520,15 @@ class RecordTable:
     def replaced_by(self, number: int) -> list[int]:
         """Return the numbers of the records of which a record replaced a statement."""
         return [older for older, spans in self._replaced.items() if any(by == number for by, *_ in spans)]
+
+    def parts_replaced_by(self, numbers: Container[int]) -> dict[int, tuple[int, int, int]]:
+        """Return for each of some records the number of a record of which it replaced a statement, and where that is."""
+        return {
+            by: (older, start, end)
+            for older, spans in self._replaced.items()
+            for by, start, end in spans
+            if by in numbers
+        }
 
     def replaced(self, record: bytes) -> list[tuple[bytes, int, int]]:
         """Return the replaced statements of a record: the id of the record that replaced each, its start and its end."""

@@ -27,7 +27,7 @@ from relayer.lib.n_grams import PromptForm, asks_for_former, read_prompt
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import MemoryOrigin, RenderedMemory, Wish, kept_out_by
+from relayer.namespaces.records import MemoryOrigin, RenderedMemory, ReplacedSpan, Wish, kept_out_by
 from relayer.ports import CrossEncoder, EmbeddingModel, QueryVectors
 from relayer.search.index import QueryWords
 from relayer.search.passages import passage_at
@@ -40,7 +40,7 @@ from relayer.wire import schemas
 from relayer.wire.fields import DAY_MS, cut
 from relayer.wire.relevance import MOST_UNCERTAIN, PROBABLY_HELPS
 from relayer.writing.drafts import parse_vector
-from relayer.writing.merging import said_before
+from relayer.writing.merging import LONGEST_BEFORE, said_before, says_more
 from relayer.writing.present import PAGE_BYTES, encode_memory
 
 # Drafts do not say yet what their author means. Tool output and transcripts are raw material: what matters in them was
@@ -597,10 +597,8 @@ def _answered(search: _Search) -> _Answer:
     hits = [*hits[: request.limit], *unspoken.told(named)]
     explained = penalties if request.explain else None
     shown = {hit.key for hit in hits}
-    memories = [
-        _hit(opened, hit, shows[hit.key], explained, _before(opened, hit.key, allowed, shown, unspoken))
-        for hit in hits
-    ]
+    before = _Before(opened, allowed, unspoken, shown, opened.parts_replaced_by(shown))
+    memories = [_hit(opened, hit, shows[hit.key], explained, before.text_of(hit.key)) for hit in hits]
     kept = within_budget(memories, request.max_tokens)
     at, judgement = opened.position, found.judgement
     judged = {
@@ -738,19 +736,35 @@ def _with_former(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container[
     return list(placed.values())
 
 
-def _before(
-    opened: OpenNamespace,
-    key: int,
-    allowed: Container[int] | None,
-    shown: Container[int],
-    unspoken: _Unspoken,
-) -> str:
-    """Return what a hit replaced (`said_before`), unless it is shown itself, or may not be."""
-    former = said_before(opened, key)
-    old = None if former is None else opened.key_of(former.id)
-    if former is None or old is None or old in shown or (allowed is not None and old not in allowed):
-        return ""
-    return "" if unspoken.has(old) else former.text
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The texts that the hits of an answer replaced, as far as they say more (`said_before`) and may be told."""
+
+    opened: OpenNamespace
+    allowed: Container[int] | None
+    unspoken: _Unspoken
+    shown: Container[int]
+    parts: Mapping[int, tuple[int, int, int]]
+
+    def text_of(self, key: int) -> str:
+        """Return what a hit replaced; "" for none."""
+        former = said_before(self.opened, key)
+        if former is not None:
+            old = self.opened.key_of(former.id)
+            return former.text if old not in self.shown and self._may_be_told(old) else ""
+        old, start, end = self.parts.get(key, (None, 0, 0))
+        if old is None or not self._may_be_told(old) or not self.opened.holds(old):
+            return ""
+        memory, record = self.opened.hit(old), self.opened.hit(key).record
+        part = memory.record.text[start:end]
+        if old in self.shown and memory.is_followed(ReplacedSpan(start, end, record.id)):
+            # That memory's own line has it.
+            return ""
+        return part.strip() if len(part) <= LONGEST_BEFORE and says_more(part, record.text) else ""
+
+    def _may_be_told(self, old: int | None) -> bool:
+        may = old is not None and (self.allowed is None or old in self.allowed)
+        return may and old is not None and not self.unspoken.has(old)
 
 
 def _hit(

@@ -497,7 +497,7 @@ class RecallHit(Memory):
     """A memory found; ``relevance`` is calibrated, 0..1, and ``distance`` is 1 - relevance.
 
     ``passage`` is the part of a long text that has the most to say, word for word; empty where a text is searched as one. ``before``
-    is the text of the memory that a capture replaced by this one, if it says more than what changed: "Eutirox 75, before breakfast" for
+    is the text of the memory, or the statement, that a capture replaced by this one, if it says more than what changed: "Eutirox 75, before breakfast" for
     "the doctor put the Eutirox up to 100".
     """
 

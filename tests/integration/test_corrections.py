@@ -133,6 +133,14 @@ def test_what_a_replaced_memory_said_besides_is_shown_with_the_newer_one(site):
     assert "ayunas" not in again
 
 
+def test_what_a_replaced_clause_said_besides_is_shown_with_the_newer_statement(site):
+    first = "i feed the alpacas, and on mondays at nine I take my gran to physio in Leeds"
+    plugin = told(site, first, "gran's physio is on tuesdays now")
+    assert site.texts() == ["gran's physio is on tuesdays now", "i feed the alpacas"]
+    found = recall(plugin, "when is gran's physio?", session_key="agent:main:later").prompt
+    assert '(before: "and on mondays at nine I take my gran to physio in Leeds")' in found
+
+
 def test_what_a_replaced_memory_said_is_not_shown_against_a_wish_and_is_erased_with_it(site):
     plugin = told(
         site,
