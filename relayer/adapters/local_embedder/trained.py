@@ -33,7 +33,7 @@ SHA256: Final[dict[Name, str]] = {
     "cross_encoder": "106c7daa25cf0feb9e9954adec89442fdf96906220a0fe69085cdfdd304ef615",
     "message_layers": "c1ac71ec7c7f93a9b60add1ef8f23eb1a9327a6080f950b59d7387709a3fe57d",
     "prompt_layers": "3a6988fa3d334233d4e7de9bac0a6cde10a2ae0758695d9a689fba50e7f35e04",
-    "relation_reader": "a6c2f83be5e8b234718c0ef66344e557e4a240c855dc51d357e37062cb749905",
+    "relation_reader": "0d4c178511a808d0a95d9d0426aca59d10ed437b095957b6a0b7416d524e3f7f",
 }
 READ_TOKENS: Final = 96
 """The most tokens that are read of a message, of a prompt that is read together with a memory, and of that memory."""

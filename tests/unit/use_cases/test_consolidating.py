@@ -299,7 +299,7 @@ async def test_the_clauses_that_are_over_go_and_what_stays_true_stays(house, tex
     ("new", "stays"),
     [
         ("The landlord is Mr. Verdi now.", True),
-        ("I am not allergic to peanuts and the landlord is Mr. Verdi.", False),
+        ("I am not allergic to peanuts, my husband is a plumber and the landlord is Mr. Verdi.", False),
     ],
 )
 async def test_a_danger_disappears_only_by_what_speaks_of_one(house, new, stays):
