@@ -47,7 +47,7 @@ def known(monkeypatch, environment, command):
         monkeypatch.setenv(name, value)
     for text in (FIRST, JENKINS, "I report to Petra."):
         capture(environment, text)
-    for text in (AGAIN, SWITCHED, "Ravi is my manager."):
+    for text in (AGAIN, SWITCHED, "I report to Ravi."):
         assert command("remember", text).returncode == 0
 
 
@@ -59,13 +59,13 @@ def test_a_difference_is_shown_first_taken_on_that_word_and_taken_back(command, 
     signs = {words[2]: words[0] for words in lines if words[0] in {"-", "+", "?"}}
     assert signs == {
         FIRST: "-", AGAIN: "+", JENKINS: "-", SWITCHED: "+",
-        "I report to Petra.": "?", "Ravi is my manager.": "?",
+        "I report to Petra.": "?", "I report to Ravi.": "?",
     }  # fmt: skip
     assert "proposed for removal: 2; conflicts: 1" in shown.stdout
     assert len(listed(command)) == 6
     done = command("consolidate", "--apply")
     assert (done.returncode, "taken: 2 of 2" in done.stdout) == (0, True), done.stderr
-    assert listed(command) == {AGAIN, SWITCHED, "I report to Petra.", "Ravi is my manager."}
+    assert listed(command) == {AGAIN, SWITCHED, "I report to Petra.", "I report to Ravi."}
     (gone,) = [words[1] for words in lines if words[0] == "-" and words[2] == FIRST]
     assert command("restore", gone).returncode == 0
     assert FIRST in listed(command)
