@@ -8,6 +8,7 @@ from doubles.stated_relations import StatedRelations
 from relayer.domain.operations import Record
 from relayer.writing.merging import (
     Relation,
+    can_end,
     hides_harm,
     leaves_some,
     names_one_of_several,
@@ -114,3 +115,18 @@ def test_a_danger_is_over_only_by_what_speaks_of_one(old, read, new, of_new, hid
 def test_what_is_said_to_stay_is_not_over(new, replaces, clauses):
     said = ["my day rate is 240, ", "callout is 65"]
     assert without_kept(Relation(0.1, 0.9, (0.8, 0.7)), said, new) == Relation(0.1, replaces, clauses)
+
+
+@pytest.mark.parametrize(
+    ("new", "ends"),
+    [
+        ("Never release without running the smoke tests.", False),
+        ("nie ohne Helm", False),
+        ("nunca sem capacete", False),
+        ("jamais sans casque", False),
+        ("we release without smoke tests now", True),
+        ("no smoke tests any more", True),
+    ],
+)
+def test_what_is_never_to_be_left_out_ends_nothing(new, ends):
+    assert can_end(new, "run the smoke tests") is ends
