@@ -113,7 +113,7 @@ class Output:
         """Print memories, one per row; hits with their relevance, their date, and the file and line that they come from.
 
         The statements of a memory that other memories replaced follow its text: with ``former`` all of them, and what replaced them,
-        otherwise those that what is left may lean on. If some are not the own words of the agent's owner, whose ids are ``owners``, a column says who said them and where.
+        otherwise those that what is left may lean on; and what it replaced itself, if that said more. If some are not the own words of the agent's owner, whose ids are ``owners``, a column says who said them and where.
         """
         now = datetime.fromtimestamp(SystemClock().now(), UTC).astimezone()
         hits = any(isinstance(memory, RecallHit) for memory in memories)
@@ -126,7 +126,8 @@ class Output:
             state += f" (not to mention: {', '.join(memory.unmentioned)})" if memory.unmentioned else ""
             shown = [one for one in memory.replaced if former or one.followed]
             by = f" (see {', '.join(dict.fromkeys(one.by for one in shown))})" if former and shown else ""
-            text = with_replaced(memory.text, (one.text for one in shown)) + by
+            before = memory.before if isinstance(memory, RecallHit) else ""
+            text = with_replaced(memory.text, (one.text for one in shown), before) + by
             said = (one_line(text), *((label,) if any(labels) else ()))
             source = (_origin(memory, cited or {}),) if hits else ()
             rows.append((memory.id, *relevance, age, memory.kind + state, *said, *source))

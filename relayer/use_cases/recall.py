@@ -750,10 +750,12 @@ class _Before:
         """Return what a hit replaced; "" for none."""
         former = said_before(self.opened, key)
         if former is not None:
-            old = self.opened.key_of(former.id)
-            return former.text if old not in self.shown and self._may_be_told(old) else ""
-        old, start, end = self.parts.get(key, (None, 0, 0))
-        if old is None or not self._may_be_told(old) or not self.opened.holds(old):
+            whole = self.opened.key_of(former.id)
+            return former.text if whole not in self.shown and self._may_be_told(whole) else ""
+        if key not in self.parts:
+            return ""
+        old, start, end = self.parts[key]
+        if not self._may_be_told(old) or not self.opened.holds(old):
             return ""
         memory, record = self.opened.hit(old), self.opened.hit(key).record
         part = memory.record.text[start:end]
@@ -763,8 +765,9 @@ class _Before:
         return part.strip() if len(part) <= LONGEST_BEFORE and says_more(part, record.text) else ""
 
     def _may_be_told(self, old: int | None) -> bool:
-        may = old is not None and (self.allowed is None or old in self.allowed)
-        return may and old is not None and not self.unspoken.has(old)
+        if old is None or self.unspoken.has(old):
+            return False
+        return self.allowed is None or old in self.allowed
 
 
 def _hit(

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from relayer.domain import operations as ops
 from relayer.domain.operations import Record
 from relayer.errors import EmbedderUnavailable
+from relayer.extraction.llm.polarity import insists
 from relayer.extraction.requests import says_unchanged
 from relayer.extraction.words import function_words, guess_language, is_question, split_sentences
 from relayer.lib.marking_words import marked
@@ -87,12 +88,6 @@ _DISTINCTIVE = 3
 _I_AM = {
     "de": "bin|ich bin", "en": "i'?m|i\u2019m|i am", "es": "soy|estoy", "fr": "je suis", "it": "sono", "nl": "ik ben", "pl": "jestem", "pt": "sou", "tr": "ben",
 }  # fmt: skip
-# A negation of what is left out says that it is to be done, in languages that say so in two words.
-_NEVER_WITHOUT = re.compile(
-    r"\b(?:never|don['\u2019]?t|do not|nie|niemals|nicht|nunca|no|n[ae]o|n\u00e3o|jamais|ne|mai|non|nooit|niet|nigdy|\u043d\u0438\u043a\u043e\u0433\u0434\u0430|\u043d\u0435)\b"
-    r".{0,60}\b(?:without|ohne|sin|sem|sans|senza|zonder|bez|\u0431\u0435\u0437)\b",
-    re.IGNORECASE,
-)
 # The number of terms from which what is left of a text says more than what changed; in scripts without spaces a word is several.
 _SAYS_MORE, _SAYS_MORE_UNSPACED = 3, 7
 # The most letters with a number that is nothing but a value.
@@ -343,8 +338,7 @@ def can_end(new: str, old: str) -> bool:
     tests" for the end of these tests. A secret that was removed is a value that it cannot see: only a secret of the same kind can take
     its place.
     """
-    asks_or_insists = is_question(new) or _NEVER_WITHOUT.search(new) is not None
-    return not asks_or_insists and removed_kinds(old) == removed_kinds(new)
+    return not (is_question(new) or insists(new)) and removed_kinds(old) == removed_kinds(new)
 
 
 def hides_harm(new: Record, old: str, read: str = "") -> bool:

@@ -125,6 +125,7 @@ def test_what_a_replaced_memory_said_besides_is_shown_with_the_newer_one(site):
     assert shown in recall(plugin, "¿a qué hora tomo las pastillas?", session_key="agent:main:later").prompt
     asked = {"query": "Eutirox"}
     assert shown in plugin.tool("memory_search", asked, session_key="agent:main:later").text
+    assert shown in site.command("search", "Eutirox").stdout
     # Whoever changes it themselves has said all of it.
     (memory,) = site.memories()
     site.command("edit", memory["id"], "Eutirox 125")
@@ -149,11 +150,12 @@ def test_what_a_replaced_memory_said_is_not_shown_against_a_wish_and_is_erased_w
     )
     asked = {"query": "which car do I drive"}
     assert "Leyla" in plugin.tool("memory_search", asked, session_key="agent:main:later").text
+    snow = "is my car any good in snow?"
+    assert "Leyla" in recall(plugin, snow, session_key="agent:main:later").prompt
     say(plugin, "please never mention Leyla again", key="agent:main:wish", answer="")
-    assert (
-        "Leyla"
-        not in recall(site.plugin(), "is my car any good in snow?", session_key="agent:main:later").prompt
-    )
+    prompt = recall(site.plugin(), snow, session_key="agent:main:after").prompt
+    assert "Yaris" in prompt
+    assert "Leyla" not in prompt
     (replaced,) = site.json("consolidate")["replaced"]
     site.command("erase", replaced["memory"], "--yes")
     assert not any("Yaris" in text for text in site.texts())

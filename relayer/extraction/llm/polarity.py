@@ -18,6 +18,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from relayer.extraction.gist import Slot, tokens_of
@@ -37,6 +38,8 @@ _TAG = rf",\s*(?:¿\s*no|{_CONTRACTED}\s+\w+|nicht wahr|n['’]est-ce pas)\s*\?"
 # Content words after a marker that it can be about: "I do not drink any coffee", "instead of meat I cook lentils".
 _DENIED = 3
 _RESTRICTED = 2
+# Characters between a denial and the "without" that it denies.
+_LONGEST_DENIED = 60
 # Characters in which two forms of a word may differ, at their ends.
 _LONGEST_ENDING = 3
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u2e80-\u9fff\U00020000-\U0003ffff]")
@@ -169,6 +172,22 @@ def _patterns(language: str) -> _Patterns:
             re.IGNORECASE,
         ),
         re.compile(limit, re.IGNORECASE),
+    )
+
+
+def insists(text: str) -> bool:
+    """Return whether a text denies that something is left out, and so asks for it.
+
+    Example:
+        >>> insists("Never release without the smoke tests."), insists("We release without smoke tests now.")
+        (True, False)
+    """
+    markers = pairwise(_patterns("").marker.finditer(text))
+    return any(
+        denial.lastgroup in {"not", "concord"}
+        and left_out.lastgroup == "without"
+        and left_out.start() - denial.end() <= _LONGEST_DENIED
+        for denial, left_out in markers
     )
 
 
