@@ -1,6 +1,7 @@
 """Count how many bare requests and fictions captures leave as memories, and how many statements with similar words they lose.
 
     python -m bench.requests                   # requests and statements that nothing is learnt from
+    python -m bench.requests --of brief/left_out   # texts of another folder of bench/sets: a label, a tab, a text
     python -m bench.requests --fictions dev    # roles, hypotheses and quotations of the people of bench/sets/precise
     python -m bench.requests --failures        # also the texts that were stored or lost
 
@@ -33,7 +34,8 @@ from relayer.testing.local_relayer import local_relayer
 from relayer.wire import schemas
 
 SETS = Path(__file__).parent / "sets"
-REQUESTS = SETS / "requests"
+# The labels of what is to leave no memory.
+_NO_MEMORY = frozenset({"one_off", "courtesy", "question", "none", "unreal"})
 # The parts of the sets for precise memory.
 PARTS = ("train", "dev", "unseen")
 _DEADLINE = 60.0
@@ -91,12 +93,12 @@ async def capturing(embedder: Kind = "multilingual") -> AsyncIterator[Captures]:
     await model.close()
 
 
-def requests() -> Iterator[Said]:
-    """Yield bare requests, and statements that resemble them."""
-    for path in sorted(REQUESTS.glob("*.tsv")):
+def requests(folder: str = "requests") -> Iterator[Said]:
+    """Yield bare requests and statements that resemble them, or the labelled texts of another folder of ``bench/sets``."""
+    for path in sorted((SETS / folder).glob("*.tsv")):
         for line in path.read_text("utf-8").splitlines():
-            label, _, text = line.partition("\t")
-            yield Said(path.stem, label, text)
+            label, text, *_ = line.split("\t")
+            yield Said(path.stem, label if label in _NO_MEMORY else "keep", text)
 
 
 def fictions(part: str) -> Iterator[Said]:
@@ -120,6 +122,9 @@ def main(
         str, typer.Option("--fictions", help=f"Instead of requests: {', '.join(PARTS)}.")
     ] = "",
     embedder: Annotated[Kind, typer.Option(help="The model in the relayer.")] = "multilingual",
+    folder: Annotated[
+        str, typer.Option("--of", help="The folder of bench/sets whose texts are said.")
+    ] = "requests",
     *,
     failures: Annotated[
         bool, typer.Option("--failures", help="Print the texts that were misread; not of unseen.")
@@ -129,7 +134,11 @@ def main(
     if fictions_of and fictions_of not in PARTS:
         sys.exit(f"{fictions_of} is none of {', '.join(PARTS)}")
     console = Console(width=120)
-    said = list(fictions(fictions_of) if fictions_of else requests())
+    said = list(fictions(fictions_of) if fictions_of else requests(folder))
+    if not said:
+        sys.exit(
+            f"bench/sets/{folder} has no .tsv files: say --of requests, brief/left_out or standing/unseen"
+        )
     counts: dict[str, dict[bool, list[bool]]] = defaultdict(lambda: defaultdict(list))
     for one, stored in zip(said, asyncio.run(measure(said, embedder)), strict=True):
         wanted = one.label == "keep"
